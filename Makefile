@@ -34,7 +34,7 @@ WORKERS ?= 4
 test test-all coverage test-paddle26: export PYTHONDONTWRITEBYTECODE =
 PYTEST = -m pytest --numprocesses=auto --maxprocesses=$(WORKERS) --dist=loadfile --no-loadscope-reorder --durations=25
 
-test: $(VENV)/.installed-dev $(CLIENTS)/.installed ## unit and integration tests, with the real Paddle stack, in one process more than cores (at most WORKERS=4)
+test: $(VENV)/.installed-dev $(CLIENTS)/.installed ## unit and integration tests, with the real Paddle stack, in two processes more than cores (at most WORKERS=4)
 	@OMP_NUM_THREADS=1 $(PY) $(PYTEST) -m "not sweep"
 
 test-all: $(VENV)/.installed-dev $(CLIENTS)/.installed ## the exhaustive sweeps too: builds killed everywhere, several machines, Pythons, simulated verdicts; with Paddle 3.3 and 2.6

@@ -26,8 +26,8 @@ MakeModel = Callable[..., Path]
 
 
 def pytest_xdist_auto_num_workers() -> int:
-    """One process more than cores: in a third of the time a test waits for a program that it started."""
-    return len(os.sched_getaffinity(0)) + 1
+    """Two processes more than cores: in a third of the time a test waits for a program that it started."""
+    return len(os.sched_getaffinity(0)) + 2
 
 
 def pytest_configure(config: pytest.Config) -> None:

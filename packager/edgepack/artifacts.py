@@ -20,8 +20,8 @@ from pydantic import Field, TypeAdapter, ValidationError
 
 from edgepack.calibration import Reliability, ScoreCalibration
 from edgepack.errors import StageFailedError
+from edgepack.messages import Sentence, joined, message
 from edgepack.recipe.model import Prefer, SplitName
-from edgepack.util.text import counted
 from edgepack_runtime.bundle.model_config import CASCADE, LinearConfig
 from edgepack_runtime.schema.figures import quantity
 from edgepack_runtime.schema.receipt import GateReceipt
@@ -38,9 +38,9 @@ class ContentCheck:
     `package` is set if the check was about one package.
     """
 
-    check: str
-    found: str
-    allowed: str = ""
+    check: Sentence
+    found: Sentence
+    allowed: Sentence = ""
     package: str = ""
 
 
@@ -49,7 +49,7 @@ class Checks:
     """The content checks of a bundle, and notes that are no faults."""
 
     passed: tuple[ContentCheck, ...] = ()
-    notes: tuple[str, ...] = ()
+    notes: tuple[Sentence, ...] = ()
 
     def and_also(self, check: ContentCheck | None) -> Checks:
         """The checks with another one, unless it is None."""
@@ -275,7 +275,7 @@ class LedgerRow:
     p95_ms: float | None = None
     parity: float | None = None
     parity_with: str | None = None
-    note: str = ""
+    note: Sentence = ""
     seconds: float | None = None
     mean_ms: float | None = None
 
@@ -310,7 +310,7 @@ class DataArtifact(Artifact):
 
     labels: tuple[str, ...]
     rows: dict[Split, int]
-    warnings: tuple[str, ...]
+    warnings: tuple[Sentence, ...]
     token_counts: dict[Split, dict[int, int]] = field(default_factory=dict)
     task: str = ONE_TEXT
     multi_label: bool = False
@@ -410,8 +410,8 @@ class ModelArtifact(Artifact):
     @property
     def note(self) -> str:
         """What its row of the ledger says of it."""
-        note = f"{self.parameters / 1e6:.1f} M weights, {counted(self.steps, 'step')}"
-        return note if self.calibration is None else f"{note}; {self.calibration.text}"
+        note = message("note.weights", millions=self.parameters / 1e6, steps=self.steps)
+        return note if self.calibration is None else joined(note, self.calibration.text)
 
     @property
     def test_metrics(self) -> dict[str, float]:
@@ -427,7 +427,7 @@ class LoadedArtifact(ModelArtifact):
 
     @property
     def note(self) -> str:
-        return f"{self.parameters / 1e6:.1f} M weights, trained elsewhere"
+        return message("note.loaded", millions=self.parameters / 1e6)
 
 
 @dataclass(frozen=True)
@@ -453,13 +453,12 @@ class Gain:
 
     def over(self, name: str, other: str) -> str:
         """`it is better than a linear model by 1.3 points (0.2 to 2.4)`, or that there is no evidence of it."""
-        figures = f"{abs(self.points):.1f} points ({{:.1f}} to {{:.1f}})"
-        if self.low > 0:
-            return f"{name} is better than {other} by {figures.format(self.low, self.high)}"
-        if self.high < 0:
-            return f"{name} is worse than {other} by {figures.format(-self.high, -self.low)}"
-        difference = f"{self.points:+.1f} points, {self.low:+.1f} to {self.high:+.1f}"
-        return f"no evidence that {name} beats {other} (difference {difference})"
+        points, low, high = self.points, self.low, self.high
+        if low > 0:
+            return message("gain.better", name=name, other=other, points=abs(points), low=low, high=high)
+        if high < 0:
+            return message("gain.worse", name=name, other=other, points=abs(points), low=-high, high=-low)
+        return message("gain.none", name=name, other=other, points=points, low=low, high=high)
 
 
 @dataclass(frozen=True)
@@ -543,7 +542,7 @@ class CombineArtifact(Artifact):
     fit: CombineFit
     methods: tuple[CombineMethod, ...]
     chosen: CombineName
-    why: str
+    why: Sentence
 
     def instead(self, metric: str | None = None) -> tuple[CombineName, str] | None:
         """What to ship in place of the chosen method, and why; None if nothing is shown to be as good.
@@ -556,15 +555,16 @@ class CombineArtifact(Artifact):
         ships, linear = self.ships, self.method("linear")
         gain = ships.gains[metric or self.metric]
         over_encoder = ships.gains_over_encoder[metric or self.metric]
+        chosen = message(f"name.{self.chosen}")
         if over_encoder.high < 0 and self.method("encoder").on_test.rank == 0:
-            return "encoder", over_encoder.over(f"the {self.chosen}", "the encoder alone")
+            return "encoder", over_encoder.over(chosen, message("name.encoder_alone"))
         if gain.high > NOT_WORSE_POINTS or linear.on_test.rank > 0:
             return None
         small, large = (mebibytes(method.weight_bytes) for method in (linear, ships))
-        return "linear", (
-            f"{gain.over(f'the {self.chosen}', 'the linear model alone')}; the linear model is "
-            f"{ships.mean_ms / linear.mean_ms:.1f} x as fast on average, without ONNX Runtime, {small:.2g} MiB of "
-            f"weights in place of {large:.3g}"
+        speed = ships.mean_ms / linear.mean_ms
+        return "linear", joined(
+            gain.over(chosen, message("name.linear_alone")),
+            message("gain.linear_instead", speed=speed, small=small, large=large),
         )
 
     @property
@@ -614,7 +614,7 @@ class Variation:
 
     targets: tuple[str, ...]
     model: ModelFile
-    reason: str
+    reason: Sentence
 
 
 @dataclass(frozen=True)
@@ -628,7 +628,7 @@ class ExportArtifact(Artifact):
     float_model: ModelFile
     small_model: ModelFile | None
     shipped: Precision
-    reason: str  # why that one ships, with figures
+    reason: Sentence  # why that one ships, with figures
     int8: Int8Choice | None = None  # the search for `small_model`, if it is INT8
     variations: tuple[Variation, ...] = ()
 
@@ -748,13 +748,12 @@ class WidthPrunedArtifact(ModelArtifact):
     @property
     def cost(self) -> str:
         """The reduction and its effect on the dev rows, in words."""
-        heads = f"{self.heads_before} -> {counted(self.heads, 'head')}"
-        neurons = f"{self.neurons_before:,} -> {self.neurons:,} neurons a layer"
-        return f"{heads}, {neurons}; {_on_dev(self.dev_score_before, self.dev_score)}"
+        widths = {name: getattr(self, name) for name in ("heads", "heads_before", "neurons", "neurons_before")}
+        return joined(message("note.width", **widths), _on_dev(self.dev_score_before, self.dev_score))
 
     @property
     def note(self) -> str:
-        return f"{super().note}; {self.cost}"
+        return joined(super().note, self.cost)
 
 
 @dataclass(frozen=True)
@@ -775,13 +774,13 @@ class TrimmedArtifact(ModelArtifact):
     @property
     def cost(self) -> str:
         """The reduction and its effect on the dev rows, in words."""
-        tokens = f"{self.tokens_before:,} -> {self.tokens:,} tokens"
-        lost = f"[UNK] {100 * self.unknown_before:.2f} -> {100 * self.unknown:.2f} % of dev tokens"
-        return f"{tokens}; {_on_dev(self.dev_score_before, self.dev_score)}; {lost}"
+        lost = message("note.unknown", before=100 * self.unknown_before, after=100 * self.unknown)
+        tokens = message("note.tokens", before=self.tokens_before, after=self.tokens)
+        return joined(tokens, _on_dev(self.dev_score_before, self.dev_score), lost)
 
     @property
     def note(self) -> str:
-        return f"vocabulary {self.cost}"
+        return message("note.vocabulary", cost=self.cost)
 
 
 def _on_dev(before: Score, after: Score) -> str:
@@ -819,7 +818,7 @@ class Selection:
 
     candidates: tuple[Compared, ...]  # in the order of the recipe
     chosen: str  # name of one of them
-    why: str
+    why: Sentence
     tolerance_points: float | None
     prefer: Prefer = "latency"
     left_out: tuple[str, ...] = ()

@@ -13,6 +13,8 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
+from edgepack.messages import message
+
 Float = npt.NDArray[np.float64]
 Truths = npt.NDArray[np.bool_]
 BINS: Final = 15  # as in Guo et al. (2017)
@@ -47,8 +49,11 @@ class ScoreCalibration:
     @property
     def text(self) -> str:
         """`calibration error 4.1 -> 1.2 points, Brier 0.142 -> 0.131`."""
-        errors = f"{self.before.ece_points:.1f} -> {self.after.ece_points:.1f} points"
-        return f"calibration error {errors}, Brier {self.before.brier:.3f} -> {self.after.brier:.3f}"
+        before, after = self.before, self.after
+        return message(
+            "note.calibration", ece_before=before.ece_points, ece=after.ece_points,
+            brier_before=before.brier, brier=after.brier,
+        )  # fmt: skip
 
 
 @dataclass(frozen=True)

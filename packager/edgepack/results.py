@@ -25,9 +25,9 @@ from edgepack.artifacts import (
     mebibytes,
 )
 from edgepack.errors import EdgepackError, RecipeInvalidError
+from edgepack.messages import joined, message
 from edgepack.recipe.model import AnyRecipe, LinearRecipe, Recipe
 from edgepack.recipe.training import FromTeacher
-from edgepack.util.text import counted
 from edgepack_runtime.schema.figures import quantity
 from edgepack_runtime.schema.receipt import UNGATED
 from edgepack_runtime.stats import intervals
@@ -197,10 +197,11 @@ class Build:
         why = []
         if self.export is not None:
             exported = self.export.for_target(item.bundle.target)
-            why.append(exported.reason or f"{exported.shipped_model.ledger.stage} ships")
+            why.append(exported.reason or message("note.ships", name=exported.shipped_model.ledger.stage))
         if self.combined is not None and self.combined.chosen != "encoder":
-            why.append(f"{self.combined.chosen} ships: {self.combined.why}")
-        return replace(gate.ledger, note="; ".join((gate.ledger.note, *why)))
+            ships = message("note.ships", name=self.combined.chosen)
+            why.append(joined(ships, self.combined.why, by="list.colon"))
+        return replace(gate.ledger, note=joined(gate.ledger.note, *why))
 
     def warnings(self, file: str, settings: Sequence[str] = ()) -> tuple[str, ...]:
         """What a reader should know about the models: one piece of advice at most.
@@ -216,7 +217,7 @@ class Build:
         replaced = {setting.partition("=")[0] for setting in others}
         kept = [setting for setting in settings if setting.partition("=")[0] not in replaced]
         words = ["edgepack", "build", file, *(word for setting in (*kept, *others) for word in ("--set", setting))]
-        return (f"{why}: {shlex.join(words)}",)
+        return (joined(why, shlex.join(words), by="list.colon"),)
 
     def _advice(self) -> tuple[str, tuple[str, ...]] | None:
         """What to build instead: the reason, and what `--set` takes. Only what is shown, and only if it builds."""
@@ -235,9 +236,10 @@ class Build:
         theirs, least = teacher.test_score, linear.test_score
         if theirs.high >= least.low or self.selection is not None:
             return None
-        why = (
-            f"the teacher ({quantity(theirs.value, theirs.unit)}) is below the linear model "
-            f"({quantity(least.value, least.unit)}), and a student may learn more from the labels alone"
+        why = message(
+            "warn.weak_teacher",
+            teacher=quantity(theirs.value, theirs.unit),
+            linear=quantity(least.value, least.unit),
         )
         unlabelled = () if recipe.data.unlabelled is None else ("data.unlabelled=null",)
         return why, ("teacher=null", "student.distill=null", *unlabelled)
@@ -259,11 +261,13 @@ def _linear(found: LinearArtifact | None, combined: CombineArtifact | None, metr
     if found is None:
         return
     score = found.test_score if metric is None else found.test_scores[metric]
-    note, size = counted(found.ngrams, "n-gram"), mebibytes(found.file_bytes)
+    note: str = message("note.ngrams", n=found.ngrams)
+    size = mebibytes(found.file_bytes)
     row = LedgerRow("linear", score, size, note=note, seconds=found.train_seconds)
     if combined is not None:
         method = combined.method("linear")
-        note = f"{note}; {combined.method('encoder').gains[score.metric].over('the encoder', 'a linear model')}"
+        gain = combined.method("encoder").gains[score.metric].over(message("name.encoder"), message("name.a_linear"))
+        note = joined(row.note, gain)
         row = replace(row, mean_ms=method.mean_ms, p50_ms=method.p50_ms, p95_ms=method.p95_ms, note=note)
     yield row
 
@@ -274,10 +278,10 @@ def _chosen(combined: CombineArtifact | None, metric: str | None) -> Iterator[Le
         return
     method = combined.ships
     score = method.test_scores[metric or combined.metric]
-    chosen = f"the {combined.chosen}"
-    over_linear = method.gains[score.metric].over(chosen, "a linear model")
-    over_encoder = method.gains_over_encoder[score.metric].over(chosen, "the encoder")
-    note = f"the linear model answers {method.share:.0%} alone; {over_linear}; {over_encoder}"
+    chosen = message(f"name.{combined.chosen}")
+    over_linear = method.gains[score.metric].over(chosen, message("name.a_linear"))
+    over_encoder = method.gains_over_encoder[score.metric].over(chosen, message("name.encoder"))
+    note = joined(message("note.answers_alone", share=method.share), over_linear, over_encoder)
     yield LedgerRow(
         combined.chosen,
         score,

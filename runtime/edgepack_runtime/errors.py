@@ -20,7 +20,7 @@ from __future__ import annotations
 import enum
 import json
 import re
-from typing import Any, Dict, Iterable, Mapping, Optional
+from typing import Any, Callable, Dict, Iterable, Mapping, Optional, Tuple
 
 # Control characters move cursors and begin lines; marks that reorder text make a line read as another one.
 _UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
@@ -73,12 +73,15 @@ class EdgepackError(Exception):
         self.fix = fix
 
     def __str__(self) -> str:
-        lines = [self.what]
-        for label, text in (("why", self.why), ("fix", self.fix)):
+        return self.described()
+
+    def described(self, say: Callable[[str], str] = str, labels: Tuple[str, str] = ("why: ", "fix: ")) -> str:
+        """The error as lines. `say` gives each part in the language of the reader."""
+        lines = [say(self.what)]
+        for label, text in zip(labels, (self.why, self.fix)):
             # The mark keeps what follows a line end from being read as a line of its own, by people and by programs.
-            lines += [
-                ("  | " if number else f"  {label}: ") + line for number, line in enumerate(text.split("\n")) if text
-            ]
+            parts = say(text).split("\n") if text else []
+            lines += [("  | " if number else f"  {label}") + line for number, line in enumerate(parts)]
         return printed(lines)
 
 

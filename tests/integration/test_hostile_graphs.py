@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import json
 import os
 import re
 import signal
@@ -20,6 +21,7 @@ from imported_texts import model
 from edgepack.errors import StageFailedError
 from edgepack.progress import SILENT
 from edgepack.sandbox import runner
+from edgepack_runtime.bundle.archive import Archive
 
 from .conftest import Project
 from .test_custom import write_project
@@ -90,7 +92,6 @@ def test_a_program_that_writes_a_file_is_refused_and_cannot(tmp_path: Path, monk
     monkeypatch.setattr(runner, "COMMAND", tuple(word for word in runner.COMMAND if word != "-I"))
     monkeypatch.setenv("PYTHONPATH", str(Path(jobs.__file__).parent))
     job = functools.partial(jobs.open_in_paddle, project.folder / "graph/model.pdmodel")
-    (tmp_path / "out").mkdir()
     with pytest.raises(StageFailedError, match=r"Cannot open .*authorized_keys"):
         runner.run(job, dict, tmp_path / "out", SILENT, stage="graphs")
     assert victim.read_text(encoding="ascii") == "kept"
@@ -188,6 +189,97 @@ def cpu_seconds(pid: int) -> float:
 
 def is_there(pid: int) -> bool:
     return Path(f"/proc/{pid}").exists()
+
+
+# A build whose sandbox is another program: it stands for a library that a graph has taken over.
+TAKEN_OVER = """
+import sys
+from edgepack.sandbox import runner
+runner.COMMAND = (sys.executable, "-c", {inside!r})
+from edgepack.cli import main
+sys.argv = ["edgepack", "build", "imported.yaml"]
+main()
+"""
+INSIDE = """
+import sys
+from pathlib import Path
+from edgepack.sandbox import runner
+folder = Path(sys.argv[1]).parent  # the one that it may write
+confine = runner.confine
+def act():
+{act}
+runner.confine = lambda *given: (confine(*given), act())[0]
+runner.main()
+"""
+# Files with the names that the build assembles a bundle from.
+PLANTS = """
+    for name in ("any/edgepack_runtime/cli/main.py", "python/lib/python3.11/encodings/__init__.py"):
+        (folder / name).parent.mkdir(parents=True)
+        (folder / name).write_text("raise SystemExit('planted')", encoding="ascii")
+"""
+# The files of the model folder but graphs and configuration, once they have been tried.
+REPLACES = """
+    end = runner.os._exit
+    def ended(code):
+        for file in [*folder.glob("onnx-float/*.py"), *folder.glob("onnx-float/*.txt")]:
+            file.write_text(file.read_text() + "# planted", encoding="utf-8")
+        end(code)
+    runner.os._exit = ended
+"""
+# All labels are `neg`, in whatever is written of the golden rows.
+RELABELS = """
+    from edgepack.bundle import golden
+    jsonl = golden._jsonl
+    golden._jsonl = lambda rows: jsonl({{**row, **({{"label": "neg"}} if "label" in row else {{}})}} for row in rows)
+    golden.tolerance = lambda *given: 1e9
+"""
+ROWS = [{"text": text * n, "label": label} for n in (1, 2, 3) for text, label in (("好", "pos"), ("坏", "neg"))] * 8
+
+
+def taken_over(folder: Path, act: str) -> subprocess.CompletedProcess[str]:
+    program = TAKEN_OVER.format(inside=INSIDE.format(act=act.format()))
+    return subprocess.run(
+        [sys.executable, "-c", program], cwd=folder, capture_output=True, text=True, timeout=300, check=False
+    )
+
+
+def members(folder: Path, *names: str) -> list[bytes]:
+    [bundle] = (folder / "dist").glob("*.edgepack")
+    with Archive(bundle) as archive:
+        return [archive.read(name, 2**20) for name in names]
+
+
+def test_what_a_taken_over_sandbox_plants_travels_nowhere(tmp_path: Path) -> None:
+    write_texts(tmp_path, model(end="Softmax"), ROWS, labels="[pos, neg]", task="text-classification")
+    done = taken_over(tmp_path, PLANTS)
+    assert done.returncode == 5, done.stderr
+    assert "graphs: the process of the model left 'any'" in done.stderr
+    assert not list(tmp_path.glob(".edgepack/*/*/**/any"))
+    # Stage `bundle` runs the model too.
+    write_texts(tmp_path, model(end="Softmax"), ROWS, labels="[pos, neg]", task="text-classification")
+    done = taken_over(tmp_path, PLANTS.replace("    for", "    if '.bundle-' not in str(folder): return\n    for"))
+    assert done.returncode == 5, done.stderr
+    assert "bundle: the process of the model left 'any'" in done.stderr
+    assert not (tmp_path / "dist").exists()
+
+
+def test_the_handler_and_its_files_are_not_those_of_a_taken_over_sandbox(tmp_path: Path) -> None:
+    project = write_project(tmp_path / "imported")
+    done = taken_over(project.folder, REPLACES)
+    assert done.returncode == 0, done.stderr
+    handler, unit = (project.folder / name for name in ("handler.py", "unit.txt"))
+    shipped = members(project.folder, "model/handler.py", "model/unit.txt")
+    assert shipped == [handler.read_bytes(), unit.read_bytes()]
+
+
+def test_the_vocabulary_and_the_rows_are_not_those_of_a_taken_over_sandbox(tmp_path: Path) -> None:
+    write_texts(tmp_path, model(end="Softmax"), ROWS, labels="[pos, neg]", task="text-classification")
+    done = taken_over(tmp_path, REPLACES + RELABELS)
+    assert done.returncode == 0, done.stderr
+    vocabulary, rows, manifest = members(tmp_path, "model/vocab.txt", "golden/rows.jsonl", "manifest.json")
+    assert vocabulary == (tmp_path / "vocab.txt").read_bytes()
+    assert {row["label"] for row in map(json.loads, rows.splitlines())} == {"pos", "neg"}
+    assert json.loads(manifest)["model"]["golden_tolerance"] < 1
 
 
 def test_a_weight_outside_of_the_folder_is_not_carried(tmp_path: Path) -> None:

@@ -32,7 +32,7 @@ def test_what_is_locked_for_a_target_fits_it(name: str, tmp_path: Path) -> None:
         fetched = wheels.fetch(TargetSpec(profile, serve=True), context, SILENT)
     except EnvironmentUnfitError as error:
         pytest.skip(str(error))
-    site = assemble(fetched, tmp_path, profile)
+    site = assemble(fetched, tmp_path / "assembled", profile)
     assert site.needs.checks.notes == ()
     found = {check.check: check for check in site.needs.checks.passed}
     assert found["ELF"].found == "2"

@@ -55,7 +55,7 @@ print(json.dumps({
 def site(tmp_path_factory: pytest.TempPathFactory) -> SiteFacts:
     profile = BuildContext().profile(TARGET)
     fetched = wheels.fetch(TargetSpec(profile, serve=True), BuildContext(), SILENT)
-    return assemble(fetched, tmp_path_factory.mktemp("assembled"), profile)
+    return assemble(fetched, tmp_path_factory.mktemp("site") / "assembled", profile)
 
 
 @pytest.fixture

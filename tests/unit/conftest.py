@@ -46,18 +46,26 @@ from edgepack.artifacts import (
 )
 from edgepack.bundle import wheels
 from edgepack.calibration import Reliability, ScoreCalibration
+from edgepack.messages import joined, message
+from edgepack.recipe.findings import Finding
 from edgepack.recipe.model import LinearRecipe, Recipe
 from edgepack.results import Build, NotRunHere, TargetResult
 from edgepack.targets.profiles import Profile
+from edgepack_runtime.schema.receipt import NO_GATES
 
 TARGET = "local"
 CHECKS = Checks(
     (
         ContentCheck("ELF", "18"),
         ContentCheck("glibc", "2.28"),
-        ContentCheck("GPU code", "machine code for sm_87, no PTX", "for sm_87", "onnxruntime-gpu 1.23.0"),
+        ContentCheck(
+            message("content.gpu_code"),
+            joined(message("content.sass", for_gpus="sm_87"), message("content.no_ptx"), by="list.comma"),
+            message("content.for", sm=["sm_87"]),
+            "onnxruntime-gpu 1.23.0",
+        ),
     ),
-    ("a.so looks for libraries in /opt/lib, as it was on the machine that built it",),
+    (message("note.looks_in", name="a.so", place="/opt/lib"),),
 )
 
 
@@ -109,14 +117,15 @@ def ledger() -> tuple[LedgerRow, ...]:
     """As of a build with a teacher and an INT8 student."""
     onnx: Any = {"score": interval(0.897), "model_mib": 40.812, "mean_ms": 3.96, "p50_ms": 3.812, "p95_ms": 5.223}
     int8: Any = {"score": interval(0.8955), "model_mib": 10.9, "mean_ms": 1.287, "p50_ms": 1.214, "p95_ms": 1.931}
-    static = "the student's weights, not measured again"
+    static = message("note.static")
+    teacher, student = (message("note.weights", millions=millions, steps=1161) for millions in (28.9, 10.6))
     return (
-        LedgerRow("teacher", interval(0.912), 110.435, note="28.9 M weights, 1161 steps", seconds=350.4),
-        LedgerRow("student", interval(0.897), 40.321, note="10.6 M weights, 1161 steps", seconds=35.2),
+        LedgerRow("teacher", interval(0.912), 110.435, note=teacher, seconds=350.4),
+        LedgerRow("student", interval(0.897), 40.321, note=student, seconds=35.2),
         LedgerRow("static graph", interval(0.897), 40.5, parity=1.2e-6, parity_with="student", note=static),
         LedgerRow("float ONNX", **onnx, parity=2.4e-6, parity_with="static graph"),
         LedgerRow("INT8 ONNX", **int8, parity=0.0712, parity_with="float ONNX", note="1 of 64 labels flipped"),
-        LedgerRow(f"on {TARGET}", **int8, note="gate: inconclusive"),
+        LedgerRow(f"on {TARGET}", **int8, note=message("note.gate", verdict=message("verdict.inconclusive"))),
     )
 
 
@@ -197,7 +206,9 @@ def built(tmp_path: Path, ledger: tuple[LedgerRow, ...], receipt: dict[str, Any]
     int8 = ModelFile("onnx-int8", "int8", 11_429_478, ledger[4], scored(0.8955))
     export = ExportArtifact(
         tmp_path, ledger[2], ModelFile("onnx-float", "float32", 42_794_483, ledger[3], scored(0.897)), int8, "int8",
-        "INT8 has 0.27 x the bytes and 0.32 x the p50 of float: INT8 ships",
+        message(
+            "ship.small", figures=message("ship.figures", title="INT8", size="0.27", speed="0.32"), title="INT8"
+        ),
         Int8Choice(
             (Trial("ptq (hist)", 0.75, 0.0123), Trial("dynamic", 0.875, 0.0151)), "ptq (hist)",
             (PartCost("layers.3.down", 0.0064), PartCost("head", 0.0011), PartCost("words", -2e-5)),
@@ -269,10 +280,9 @@ def combined_of(built: Build) -> Build:
             gains_over_encoder=gained(0.65, -1.12, 2.41), reliability=Reliability(1.9, 0.149), share=1.0,
             weight_bytes=221_522, mean_ms=0.052, p50_ms=0.048, p95_ms=None),
     )  # fmt: skip
-    why = (
-        "the fastest of the best on dev beyond noise (encoder 90.0 % in 1.30 ms, cascade +1.0 ± 0.8 points in 0.47 ms "
-        "on average)"
-    )
+    of_cascade = message("choice.of_other", name="cascade", points=1.0, noise=0.8, ms="0.47 ms")
+    figures = [message("choice.of_encoder", score="90.0 %", ms="1.30 ms"), of_cascade]
+    why = message("choice.fastest", figures=figures)
     linear = LinearArtifact(folder, 20_000, 0.3, 221_522, 1.9, interval(0.902), scored(0.902))
     combined = CombineArtifact(folder, "accuracy", CombineFit(0.8, 0.5, 2.25), methods, "cascade", why)
     return having(built, linear=linear, combine=combined)
@@ -299,7 +309,9 @@ def selection(tmp_path: Path) -> SelectArtifact:
         "model={from: teacher, layers: 4}", interval(0.904), 19_300_000, 77_200_000, 81.0, "int8", 20_132_659, 1.105,
         None,
     )  # fmt: skip
-    why = "the only one of 2 that misses no gate; dev accuracy 90.4 %, p50 1.10 ms, 19.2 MiB"
+    on_dev = message("select.on_dev", metric=message("metric.accuracy"), score="90.4 %")
+    figures = joined(on_dev, "p50 1.10 ms", "19.2 MiB", by="list.comma")
+    why = joined(message("select.only_one", n=2), figures)
     return SelectArtifact(tmp_path, (nano, cut), cut.name, why, None, "latency", ("model=./pico",))
 
 
@@ -325,7 +337,7 @@ def ungated_of(built: Build) -> Build:
     """The same build of a recipe that sets no gates: measured, and passed because nothing was asked."""
     (item,) = built.target_results
     assert isinstance(item.gate, GateArtifact)
-    left_out = [{"gate": "gates", "why": "the recipe sets no gates", "waived": True}]
+    left_out = [{"gate": "gates", "why": NO_GATES, "waived": True}]
     receipt = {**item.gate.receipt, "checks": [], "unmeasured": left_out, "verdict": "pass"}
     gate = replace(item.gate, receipt=receipt, verdict="pass", exit_code=0)
     return replace(built, target_results=(replace(item, gate=gate),))
@@ -381,7 +393,8 @@ def data(folder: Path) -> DataArtifact:
         lines = [json.dumps({"text": text, "label": label}, ensure_ascii=False) for text, label in members]
         (folder / f"{split}.jsonl").write_text("\n".join(lines) + "\n", encoding="utf-8")
     counts = {split: len(members) for split, members in rows.items()}
-    warning = "train.tsv:7: warning: this row repeats line 3\n    fix: remove one of the two"
+    reason, fix = message("found.repeats", split="train", line=3), message("found.remove_one")
+    warning = Finding("warning", Path("train.tsv"), 7, reason, fix).sentence
     return DataArtifact(folder, ("负面", "正面"), counts, (warning,))
 
 

@@ -16,13 +16,13 @@ SOURCES = {"edgepack": ROOT / "packager" / "edgepack", "edgepack_runtime": ROOT 
 
 # Folders, and modules that stand alone, bottom-up.
 BUILD_SIDE = [
-    "errors", "progress", "util", "sandbox", "recipe", "calibration", "artifacts", "results", "tasks", "onnx_graph",
-    "targets", "evaluation", "bundle", "oci", "export", "data", "report", "training", "gating", "stages", "imported",
-    "build", "sweep", "console", "commands", "cli",
+    "errors", "progress", "util", "messages", "sandbox", "recipe", "calibration", "artifacts", "results", "tasks",
+    "onnx_graph", "targets", "evaluation", "bundle", "oci", "export", "data", "report", "training", "gating", "stages",
+    "imported", "build", "sweep", "console", "commands", "cli",
 ]  # fmt: skip
 DEVICE_SIDE = [
-    "errors", "util", "stats", "tasks", "schema", "rows", "bundle", "device", "install", "engine", "inference", "gate",
-    "batch", "serve", "cli", "launcher", "__main__",
+    "errors", "util", "messages", "stats", "tasks", "schema", "rows", "bundle", "device", "install", "engine",
+    "inference", "gate", "batch", "serve", "cli", "launcher", "__main__",
 ]  # fmt: skip
 ORDER = {"edgepack": BUILD_SIDE, "edgepack_runtime": DEVICE_SIDE}
 

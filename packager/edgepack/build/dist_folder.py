@@ -246,6 +246,8 @@ def _models(build: Build, target: Path) -> None:
         shutil.copy(build.linear.folder / LINEAR_NAME, target)
         return
     for folder in sorted(path for path in build.export.folder.iterdir() if path.is_dir()):
-        shutil.copytree(folder, target / folder.name)
+        (target / folder.name).mkdir()
+        for file in filter(Path.is_file, folder.iterdir()):
+            shutil.copy(file, target / folder.name)
     if build.data is not None and build.recipe.gates.golden.carry:  # the texts are test rows
         shutil.copy(build.export.folder / TEXTS_FILE, target)

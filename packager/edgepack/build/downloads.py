@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from edgepack.bundle import bundled_interpreters, wheels
 from edgepack.bundle.target_spec import target_specs
+from edgepack.messages import message
 from edgepack.recipe import hub
 from edgepack.recipe.hub import HubModel
 from edgepack.recipe.model import AnyRecipe, Recipe
@@ -25,11 +26,16 @@ class Downloads:
         return bool(self.models or self.packages)
 
     def __str__(self) -> str:
+        return self.sentence
+
+    @property
+    def sentence(self) -> str:
+        """What is to be fetched, or missing."""
         parts = [f"{model.name} ({_size(model)})" for model in self.models]
         if self.packages:
             parts.append(f"{counted(len(self.packages), 'package')} for the bundles")
         if not parts:
-            return "downloads: none, everything is on this machine"
+            return message("say.no_downloads")
         if self.offline:
             return f"missing: {', '.join(parts)}; with --offline a build ends with exit code 4 where it needs them"
         return f"downloads: {', '.join(parts)}"

@@ -13,6 +13,7 @@ from edgepack.bundle.target_spec import target_specs
 from edgepack.data import gates
 from edgepack.data.suitability import LabelledRows, row_findings
 from edgepack.errors import EdgepackError, EnvironmentUnfitError, UsageError
+from edgepack.messages import message
 from edgepack.recipe import hub
 from edgepack.recipe.model import AnyRecipe, CustomRecipe, FolderRecipe, Recipe
 from edgepack.results import with_candidate
@@ -21,7 +22,6 @@ from edgepack.stages.bundle import BundleStage
 from edgepack.stages.stage import Context, Stage
 from edgepack.stages.train import TeacherStage, TrainingStage
 from edgepack.training import environment
-from edgepack.util.text import counted
 
 
 def check_options(stages: RecipeStages, options: BuildOptions) -> None:
@@ -61,7 +61,7 @@ def check_inputs(recipe: AnyRecipe, ctx: Context, rows: Stage[Any], *, cached: b
     if isinstance(found, ExamplesArtifact):
         warnings = len(gates.examples_out_of_reach(recipe.gates.accuracy, found.rows))
     if warnings and not cached:
-        ctx.progress.line(f"{counted(warnings, 'warning')} about the rows: `edgepack check RECIPE` prints them")
+        ctx.progress.line(message("say.warnings", n=warnings))
     for target in recipe.targets:
         profile = context.profile(target)
         for spec in target_specs(recipe, profile):

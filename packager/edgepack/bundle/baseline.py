@@ -75,7 +75,7 @@ def answers(bundle: Path, rows: Sequence[Row], progress: Progress) -> list[Answe
     job = functools.partial(_confined_answers, bundle, rows)
     with scratch_folder("edgepack-") as scratch:
         found: list[Answer] = sandbox.run(
-            job, list[Answer], scratch, progress, stage=f"`{_RECIPE_KEY}`", reads=[bundle]
+            job, list[Answer], scratch / "sandbox", progress, stage=f"`{_RECIPE_KEY}`", reads=[bundle]
         )
     if len(found) != len(rows):
         raise StageFailedError(f"`{_RECIPE_KEY}`: {bundle.name} gave {len(found)} answers to {len(rows)} rows")

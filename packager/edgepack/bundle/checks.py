@@ -19,6 +19,7 @@ from edgepack.bundle.binaries import glibc as symbols
 from edgepack.bundle.binaries.elf import Binary
 from edgepack.bundle.binaries.gpu_code import Code
 from edgepack.errors import StageFailedError
+from edgepack.messages import message
 from edgepack.targets import tags
 from edgepack.targets.profiles import Profile
 
@@ -92,11 +93,11 @@ def run(site: Path, wheels: Sequence[Carried], profile: Profile) -> fit.SystemRe
     notes += gpu_code.check(gpu_packages, profile)
     glibc, libstdcxx = symbols.oldest_glibc(binaries.values()), symbols.oldest_libstdcxx(binaries.values(), carried)
     passed = (
-        ContentCheck("wheels", str(len(wheels))),
-        ContentCheck("licences", str(sum(len(wheel.licenses) for wheel in wheels))),
+        ContentCheck(message("content.wheels"), str(len(wheels))),
+        ContentCheck(message("content.licences"), str(sum(len(wheel.licenses) for wheel in wheels))),
         ContentCheck("ELF", str(len(binaries))),
         ContentCheck("glibc", glibc, profile.glibc and f"<= {profile.glibc}"),
-        ContentCheck("libstdc++", libstdcxx or "none", profile.glibcxx and f"<= {profile.glibcxx}"),
+        ContentCheck("libstdc++", libstdcxx or message("content.none"), profile.glibcxx and f"<= {profile.glibcxx}"),
         *_gpu_checks(gpu_packages, profile),
     )
     return fit.SystemRequirements(
@@ -108,7 +109,7 @@ def _check_licenses(wheel: Carried) -> Iterator[str]:
     """Check that each wheel has a licence text; for one that the user gives, that is the user's task."""
     if all(path.endswith(".json") for path in wheel.licenses):
         if wheel.is_given:
-            yield f"{wheel.package} comes without a licence text"
+            yield message("note.no_licence", name=wheel.package)
             return
         raise StageFailedError(
             f"{wheel.package} comes without a licence text",
@@ -128,6 +129,7 @@ def _gpu_code(site: Path, wheels: Iterable[Carried], binaries: Mapping[str, Bina
 
 
 def _gpu_checks(gpu_packages: Mapping[str, frozenset[Code]], profile: Profile) -> Iterator[ContentCheck]:
-    allowed = "for no GPU" if profile.cuda is None else "for " + ", ".join(f"sm_{sm}" for sm in profile.cuda.sm)
+    sm = [f"sm_{sm}" for sm in profile.cuda.sm] if profile.cuda is not None else []
+    allowed = message("content.for", sm=sm) if sm else message("content.for_no_gpu")
     for package, codes in gpu_packages.items():
-        yield ContentCheck("GPU code", gpu_code.describe_codes(codes), allowed, package)
+        yield ContentCheck(message("content.gpu_code"), gpu_code.describe_codes(codes), allowed, package)

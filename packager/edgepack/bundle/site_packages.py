@@ -153,7 +153,7 @@ def assemble(
 
     Args:
         wheels: wheel files; order does not matter.
-        folder: where to; `site` and `licenses` must not exist in it.
+        folder: where to; it must not exist.
         profile: what the binaries must run on.
         rules: by package name; those of `slim.toml`, unless given. A package without rules travels whole.
         given: those of `wheels` that no lock names: their files have to be as their RECORD says, and of a build that
@@ -167,7 +167,8 @@ def assemble(
             file, a rule matches nothing, a licence is unknown, or a file is not for the target, as in `checks.run`.
     """
     rules = load_rules() if rules is None else rules
-    (folder / SITE).mkdir(parents=True)
+    for made in (folder, folder / SITE, folder / LICENSES):
+        made.mkdir(parents=True)
     unpacked = [
         (wheel, *_unpack(wheel, folder, rules, strict=wheel not in given, added=added))
         for wheel in sorted(wheels, key=lambda one: one.name)
@@ -218,9 +219,9 @@ def site_for(specs: Sequence[TargetSpec], context: BuildContext, scratch: Path, 
                 )
     members: Members = {}
     for prefix, part in parts.items():
-        for path in files_below(part.folder):
-            name = path.relative_to(part.folder).as_posix()
-            members[name if name.startswith(LICENSES) else prefix + name] = path
+        for folder, above in ((SITE, prefix), (LICENSES, "")):
+            for path in files_below(part.folder / folder):
+                members[above + path.relative_to(part.folder).as_posix()] = path
     unpacked = tuple(package for part in parts.values() for package in part.packages)
     report_outside(unpacked, progress)
     added_files = frozenset(f"{prefix}{SITE}/{name}" for prefix, part in parts.items() for name in part.added)
@@ -401,4 +402,4 @@ def require_fitting(target: str, context: BuildContext, progress: Progress) -> N
     for machine in profile.machines:
         with TemporaryDirectory() as scratch:
             fetched = wheels.fetch(TargetSpec(profile.on(machine)), context, progress)
-            assemble(fetched, Path(scratch), profile.on(machine), given=context.given.get(target, ()))
+            assemble(fetched, Path(scratch) / "assembled", profile.on(machine), given=context.given.get(target, ()))

@@ -12,6 +12,7 @@ import click
 from edgepack.build.options import CANDIDATE_STAGES, STAGES
 from edgepack.commands import options
 from edgepack.errors import EdgepackError, GateFailedError, GateInconclusiveError, UsageError
+from edgepack.messages import joined, message
 from edgepack.util.text import two_digits_up
 from edgepack_runtime.stats import intervals
 
@@ -211,7 +212,7 @@ def _show(built: Build, report: Report, warnings: Sequence[str], console: Consol
             console.selection(built.selection)
         console.ledger(list(built.ledger))
         for warning in warnings:
-            console.line(f"warning: {warning}")
+            console.line(message("say.warning", text=warning))
         console.checks([item.bundle for item in built.target_results])
         for item in built.target_results:
             if isinstance(item.gate, NotRunHere):
@@ -242,7 +243,7 @@ def _show_early_end(built: Build, console: Console, as_json: bool) -> None:
     if built.ledger:
         console.ledger(built.ledger)
     last = built.stage_artifacts[-1]
-    console.closing([f"stopped after {last.stage} (--until); its result is in {last.artifact.folder}"])
+    console.closing([message("say.stopped", stage=last.stage, folder=last.artifact.folder)])
 
 
 def _refusal(built: Build) -> EdgepackError | None:
@@ -258,22 +259,30 @@ def _refusal(built: Build) -> EdgepackError | None:
             gated = [(item, item.gate.gated) for item in refused if isinstance(item.gate, GateArtifact)]
             many = len(gated) > 1
             return error_type(
-                f"gate {verdict}: no bundle was delivered for {', '.join(item.bundle.target for item in refused)}",
-                why="\n".join(
-                    f"{item.bundle.target}: {line}" if many else line
-                    for item, receipt in gated
-                    for line in explain(receipt, built.ledger_of(item))
+                message(
+                    "say.not_delivered",
+                    verdict=message(f"verdict.{verdict}"),
+                    targets=[item.bundle.target for item in refused],
                 ),
-                fix=f"change the recipe or the gate and build again; the refused bundle is {refused[0].bundle.path}"
-                + ("; omit --strict to deliver it with its caveats" if refused[0].refused_by_strict else ""),
+                why=joined(
+                    *(
+                        joined(item.bundle.target, line, by="list.colon") if many else line
+                        for item, receipt in gated
+                        for line in explain(receipt, built.ledger_of(item))
+                    ),
+                    by="list.lines",
+                ),
+                fix=joined(
+                    message("say.change_recipe", path=refused[0].bundle.path),
+                    message("say.omit_strict") if refused[0].refused_by_strict else "",
+                ),
             )
     return None
 
 
 def _no_bundle(failures: Sequence[Failure]) -> EdgepackError:
-    names = ", ".join(failure.name for failure in failures)
-    first = failures[0].error
-    return type(first)(f"no bundle was made for {names}", why="the reasons are above", fix=first.fix)
+    names, first = [failure.name for failure in failures], failures[0].error
+    return type(first)(message("say.no_bundle", names=names), why=message("say.reasons_above"), fix=first.fix)
 
 
 def _raise_failed_candidates(built: Build, console: Console) -> None:
@@ -281,10 +290,9 @@ def _raise_failed_candidates(built: Build, console: Console) -> None:
     for failure in built.failed_candidates:
         console.error(failure.error)
     if built.failed_candidates:
-        names = "; ".join(failure.name for failure in built.failed_candidates)
+        names = [failure.name for failure in built.failed_candidates]
         first = built.failed_candidates[0].error
-        why = "the reasons are above; the results are from the other candidates"
-        raise type(first)(f"not every candidate could be built: {names}", why=why, fix=first.fix)
+        raise type(first)(message("say.not_every", names=names), why=message("say.reasons_others"), fix=first.fix)
 
 
 def _next_steps(built: Build, delivered: list[Path]) -> list[str]:
@@ -292,15 +300,15 @@ def _next_steps(built: Build, delivered: list[Path]) -> list[str]:
     from edgepack.imported.handler_payload import EXAMPLE_ARGUMENTS
     from edgepack.results import NotRunHere
 
-    lines = [f"wrote {path}" for path in delivered]
+    lines: list[str] = [message("say.wrote", path=path) for path in delivered]
     for item in built.target_results:
         if item.caveats and item.refused is None:
-            lines += ["", f"INCONCLUSIVE for {item.bundle.target}; delivered, and written on it what was not shown:"]
-            lines += [f"  {line}" for line in item.caveats]
+            lines += ["", message("say.delivered_in_doubt", target=item.bundle.target)]
+            lines += [message("say.line", text=line) for line in item.caveats]
     run_here = [item.bundle.file_name for item in built.target_results if not isinstance(item.gate, NotRunHere)]
     bundle = next((path for path in delivered if path.name in run_here), delivered[0])
-    gates = "" if built.recipe.gates.ungated else ", which gates it"
-    where = "here or on a device that has never seen a network" if bundle.name in run_here else f"on its device{gates}"
+    there = "say.install_there" if built.recipe.gates.ungated else "say.install_gated"
+    install = message("say.install_here" if bundle.name in run_here else there)
     example = EXAMPLE_ARGUMENTS[built.examples.item] if built.examples is not None else ""
     if built.data is not None:
         example = built.data.example(from_test_rows=built.recipe.gates.golden.carry)
@@ -308,7 +316,7 @@ def _next_steps(built: Build, delivered: list[Path]) -> list[str]:
         *lines,
         "",
         *_latency_limit(built),
-        f"install it, {where}:",
+        install,
         f"  sh {bundle} install --prefix ~/{built.recipe.name}",
         f"  ~/{built.recipe.name}/bin/{built.recipe.name} predict {example}",
     ]
@@ -327,8 +335,7 @@ def _latency_limit(built: Build) -> list[str]:
     keys = [key for key in ("p50_ms", "p95_ms") if all(getattr(one, key) is not None for one in measured)]
     limits = ", ".join(f"{key}: {two_digits_up(2 * max(getattr(one, key) for one in measured))}" for key in keys)
     return [
-        "no limit on latency is set. Twice what was measured here, for `gates` in the recipe, or as "
-        f"--set 'gates.latency={{{limits}}}':",
+        message("say.no_latency_limit", limits=limits),
         f"  latency: {{{limits}}}",
         "",
     ]

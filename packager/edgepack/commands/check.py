@@ -11,6 +11,7 @@ import click
 from edgepack.bundle import local_wheels, wheels
 from edgepack.bundle.target_spec import target_specs
 from edgepack.commands import options
+from edgepack.messages import local, message
 from edgepack.recipe.findings import Finding
 from edgepack.recipe.model import (
     AnyRecipe,
@@ -22,7 +23,6 @@ from edgepack.recipe.model import (
     TextKinds,
 )
 from edgepack.targets.context import BuildContext
-from edgepack.util.text import counted, metric_name
 from edgepack_runtime.schema.figures import quantity, span
 
 if TYPE_CHECKING:
@@ -66,16 +66,13 @@ def linear_baseline(recipe: Recipe | LinearRecipe, splits: Splits) -> str:
     try:
         model = LinearModel(linear.fit(rows, dev, labels, multi_label=task.multi_label).document)
     except ValueError as error:
-        return f"linear: no linear model can be fitted: {error}"
+        return message("say.linear_unfitted", why=str(error))
     metric = task.usual_metric
     answers = evaluation.linear_answers(model, dev, labels, task)
     score = evaluation.score(task, metric, dev, answers, labels)
-    found = (
-        f"linear: a linear model on characters, fitted on {counted(len(rows), 'row')}, has {metric_name(metric)} "
-        f"{quantity(score.value, score.unit)} {span(score.low, score.high, score.unit)} on dev"
-    )
-    alone = isinstance(recipe, LinearRecipe)
-    return found if alone else f"{found}; an encoder that is not better is not worth its time"
+    shown = f"{quantity(score.value, score.unit)} {span(score.low, score.high, score.unit)}"
+    found = message("say.linear", rows=len(rows), metric=message(f"metric.{metric}"), score=shown)
+    return found if isinstance(recipe, LinearRecipe) else message("say.linear_enough", text=found)
 
 
 @click.command()
@@ -100,8 +97,8 @@ def command(context: click.Context, recipe: Path, settings: tuple[str, ...], pro
     else:
         rows = _check_known_rows(loaded, recipe, console)
     console.findings(lacking)
-    console.line(str(downloads.missing(loaded, build_context)))
-    options.print_line(f"{recipe}: valid ({rows})")
+    console.line(downloads.missing(loaded, build_context).sentence)
+    options.print_line(local(message("say.valid", recipe=recipe, rows=rows)))
 
 
 def _check_examples(loaded: CustomRecipe, recipe: Path, console: Console) -> str:
@@ -118,7 +115,7 @@ def _check_examples(loaded: CustomRecipe, recipe: Path, console: Console) -> str
         rows = stage.run(Context(), Path(scratch)).rows
     reasons = gates.examples_out_of_reach(loaded.gates.accuracy, rows)
     console.findings([Finding("warning", recipe, None, reason, fix) for reason, fix in reasons])
-    return counted(rows, "example")
+    return message("say.examples", n=rows)
 
 
 def _check_known_rows(loaded: ImportedTextRecipe | FolderRecipe, recipe: Path, console: Console) -> str:
@@ -131,7 +128,7 @@ def _check_known_rows(loaded: ImportedTextRecipe | FolderRecipe, recipe: Path, c
     rows = LabelledRows(classes, splits.lengths, len(splits.rows.get("train", ())), splits.rows.__getitem__)
     console.findings([*splits.warnings, *row_findings(loaded, rows, recipe)])
     _print_gate(loaded, splits.rows["test"], console)
-    return ", ".join(counted(len(rows), f"{split} row") for split, rows in splits.rows.items())
+    return message("say.rows", parts=[f"{len(rows)} {split}" for split, rows in splits.rows.items()])
 
 
 def _check_rows(loaded: Recipe | LinearRecipe, recipe: Path, console: Console) -> str:
@@ -150,11 +147,11 @@ def _check_rows(loaded: Recipe | LinearRecipe, recipe: Path, console: Console) -
     if isinstance(loaded, LinearRecipe) or loaded.has_linear:
         console.line(linear_baseline(loaded, splits))
     elif loaded.linear != "off":
-        console.line("linear: pairs of texts and tokens have no linear model; the encoder is measured alone")
+        console.line(message("say.linear_none"))
     if isinstance(loaded, Recipe) and loaded.candidates:
-        names = "\n".join(f"  {candidate.name}" for candidate in loaded.candidates)
-        console.line(f"{counted(len(loaded.candidates), 'candidate')}:\n{names}")
-    return ", ".join(f"{len(rows)} {split}" for split, rows in splits.rows.items()) + " rows"
+        names = [f"  {candidate.name}" for candidate in loaded.candidates]
+        console.line(message("say.candidates", n=len(names), names=names))
+    return message("say.rows", parts=[f"{len(rows)} {split}" for split, rows in splits.rows.items()])
 
 
 def _print_gate(loaded: TextKinds, test: Sequence[Row] | RowReader, console: Console) -> None:

@@ -16,6 +16,7 @@ import click
 
 from edgepack.commands import options
 from edgepack.errors import StageFailedError, UsageError
+from edgepack.messages import local, message
 from edgepack_runtime.errors import ExitCode
 
 _RECIPE: Final = """\
@@ -40,22 +41,25 @@ class _Step(NamedTuple):
 
 # Programs that use the processor beside a demo need not end first: --wait 0.
 _STEPS: Final = (
-    _Step("A recipe names data, target and limits.", ("cat recipe.yaml",)),
+    _Step(message("demo.recipe"), ("cat recipe.yaml",)),
     _Step(
-        "It becomes one file, which passed its limits here.",
+        message("demo.bundle"),
         (
             "edgepack -q build recipe.yaml > build.txt",
-            "grep -e n-grams -e PASS -e min -e p50_ms build.txt",
+            "grep -e n-gram -e PASS -e min -e p50_ms build.txt",
             "ls -sh dist/*.edgepack",
         ),
     ),
     _Step(
-        "The file installs itself, without a network, and measures its limits again.",
+        message("demo.install"),
         ("sh dist/demo-1.0.0-local.edgepack install --prefix app --wait 0 2> install.txt", "grep ok install.txt"),
     ),
-    _Step("It answers.", ("app/bin/demo predict 房间很干净，早餐也好吃。 服务态度差，房间又小又旧。 味道不好吃。",)),
     _Step(
-        "One byte is damaged on the way: the file is refused, and the installed model goes on.",
+        message("demo.answers"),
+        ("app/bin/demo predict 房间很干净，早餐也好吃。 服务态度差，房间又小又旧。 味道不好吃。",),
+    ),
+    _Step(
+        message("demo.damage"),
         (
             "cp dist/demo-1.0.0-local.edgepack damaged.edgepack",
             "printf X | dd of=damaged.edgepack bs=1 seek=200000 conv=notrunc status=none",
@@ -64,7 +68,7 @@ _STEPS: Final = (
         int(ExitCode.BUNDLE_INVALID),
     ),
     _Step(
-        "An update comes, and is taken back.",
+        message("demo.update"),
         (
             "edgepack -q build recipe.yaml --set version=1.1.0 > build.txt",
             "sh dist/demo-1.1.0-local.edgepack install --prefix app --wait 0 2> update.txt",
@@ -96,17 +100,18 @@ def command(keep: Path | None) -> None:
             try:
                 folder.mkdir(parents=True)
             except FileExistsError:
-                raise UsageError(f"{folder} exists", fix="name a folder that does not") from None
+                raise UsageError(message("file.exists", path=folder), fix=message("file.name_another")) from None
         begin = time.monotonic()
         (folder / "recipe.yaml").write_text(_RECIPE, encoding="utf-8")
         for number, step in enumerate(_STEPS, 1):
-            click.secho(f"\n{number}. {step.title}", bold=True)
+            click.secho(f"\n{number}. {local(step.title)}", bold=True)
             for line in step.commands:
-                _run(line, folder, step.code if line == step.commands[-1] else 0)
-        click.secho(f"\nThat took {time.monotonic() - begin:.0f} s.", bold=True)
+                code = step.code if line == step.commands[-1] else 0
+                _run(line.replace("PASS", local(message("verdict.pass")).upper()), folder, code)
+        click.secho(f"\n{local(message('demo.took', seconds=time.monotonic() - begin))}", bold=True)
     if keep is not None:
-        click.echo(f"All of it is in {keep}.")
-    click.echo("Your own table of texts and labels: edgepack init FILE")
+        click.echo(local(message("demo.kept", folder=keep)))
+    click.echo(local(message("demo.own")))
 
 
 def _run(line: str, folder: Path, code: int) -> None:

@@ -101,6 +101,7 @@ def command(
     from edgepack.gating import address, runner, ssh
     from edgepack.gating import results as gates
     from edgepack.gating.golden_rows_option import GoldenRowsOption
+    from edgepack.messages import message
 
     if rows is not None and without_rows:
         raise UsageError("--rows and --without-rows exclude each other")
@@ -125,7 +126,7 @@ def command(
     unwritten += _show(results, found, out, console)
     _show_errors(results, unwritten, console, verbose=options.is_verbose(context))
     if len(results) > 1:
-        summary = f"Gate: {found.summary}"
+        summary = message("results.gate", summary=found.summary)
         console.line(summary) if out.to_stdout else console.closing([summary])
     context.exit(gates.worst([result.exit_code for result in results]) or (unwritten[0].exit_code if unwritten else 0))
 

@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 
 @click.command()
 @options.verbosity_options
-@click.argument("data", type=options.existing_file)
-@click.option("--dev", type=options.existing_file, help="Rows that select the best epoch. By default a part of DATA.")
-@click.option("--test", type=options.existing_file, help="Rows that decide the gates. By default a part of DATA.")
+@click.argument("data", type=options.DataFile())
+@click.option("--dev", type=options.DataFile(), help="Rows that select the best epoch. By default a part of DATA.")
+@click.option("--test", type=options.DataFile(), help="Rows that decide the gates. By default a part of DATA.")
 @click.option(
     "--output",
     type=click.Path(dir_okay=False, path_type=Path),
@@ -32,10 +32,11 @@ if TYPE_CHECKING:
 def command(context: click.Context, data: Path, dev: Path | None, test: Path | None, output: Path, force: bool) -> None:
     """Draft a commented recipe from DATA: texts with labels, pairs of texts, or texts with spans or tags.
 
-    DATA is a table (.tsv, .csv, .jsonl or similar), or has a token and its tag on each line. Separator, encoding, task,
-    columns and labels are detected. Without --dev or --test, or if a recipe cannot read DATA directly, train.tsv,
-    dev.tsv and test.tsv are written beside the recipe (.jsonl for several labels or spans). dev and test get a tenth of
-    each label, or more if there are fewer than 1,000 rows. Equal and nearly equal texts go into the same file.
+    DATA is a table (.tsv, .csv, .xlsx as FILE.xlsx#SHEET), JSON (.jsonl, .json), or has a token and its tag on each
+    line; exports of doccano and Label Studio, and folders of brat. Separator, encoding, task, columns and labels are
+    detected. Without --dev or --test, or if a recipe cannot read DATA directly, train.tsv, dev.tsv and test.tsv are
+    written beside the recipe (.jsonl for several labels or spans). dev and test get a tenth of each label, or more if
+    there are fewer than 1,000 rows. Equal and nearly equal texts go into the same file.
     """
     from edgepack.data.draft.draft import draft
 

@@ -61,6 +61,21 @@ def verbosity_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 recipe_argument = click.argument("recipe", type=click.Path(dir_okay=False, path_type=Path))
 existing_file = click.Path(exists=True, dir_okay=False, path_type=Path)
+
+
+class DataFile(click.Path):
+    """A file of rows, `file.xlsx#sheet`, or a folder of brat."""
+
+    def __init__(self) -> None:
+        super().__init__(exists=True, path_type=Path)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Path:
+        from edgepack.recipe.paths import on_disk
+
+        super().convert(str(on_disk(Path(value))), param, ctx)
+        return Path(value)
+
+
 bundle_argument = click.argument("bundle", type=existing_file)
 workspace_option = click.option(
     "--workspace",

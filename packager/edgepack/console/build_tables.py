@@ -15,12 +15,24 @@ from rich.table import Table
 from rich.text import Text
 
 from edgepack.bundle.archive import BUNDLE_SUFFIX
-from edgepack.console.tables import STYLES, column_gap, mib_column, one_by_one, score_head, shown, table, table_width
+from edgepack.console.tables import (
+    STYLES,
+    column_gap,
+    column_head,
+    mib_column,
+    one_by_one,
+    safe,
+    score_head,
+    shown,
+    table,
+    table_width,
+)
 from edgepack.errors import UsageError
-from edgepack.report.i18n import text
+from edgepack.messages import joined, message
+from edgepack.report.i18n import metric
 from edgepack.report.model import Report, Target, to_json
 from edgepack.report.model import parse as parse_report
-from edgepack.util.text import counted, differences, duration, metric_name, mib, safe
+from edgepack.util.text import counted, differences, duration, metric_name, mib
 from edgepack_runtime.bundle.archive import Archive
 from edgepack_runtime.bundle.manifest import BUNDLED, HOST, parse
 from edgepack_runtime.bundle.verify import read_signed_manifest
@@ -52,7 +64,7 @@ def ledger(rows: Sequence[LedgerRow], *, live: bool, width: int) -> Iterator[Tab
     notes = [safe(_remark(row)) for row in rows]
     beside = [[*cells[:-1], f"{cells[-1]}{other and f' ({other})'}"] for cells, other in zip(figures, to, strict=True)]
     room = width - table_width(heads, beside, live) - column_gap(live)
-    longest = max(map(cell_len, ("note", *notes)))
+    longest = max(map(cell_len, (column_head("note"), *notes)))
     fits = longest <= (MOST_NOTE_LINES if room >= LEAST_NOTE else 1) * room
     if fits:
         yield _table((*heads, "note"), [[*cells, note] for cells, note in zip(beside, notes, strict=True)], live)
@@ -60,17 +72,14 @@ def ledger(rows: Sequence[LedgerRow], *, live: bool, width: int) -> Iterator[Tab
         yield _table(heads, figures, live)
     else:
         yield from one_by_one([Text(stage, style="bold") for stage in stages], heads[1:], [row[1:] for row in figures])
-    basis = f" ({bases.pop()})" if len(bases) == 1 else ""
-    what = "an output" if metrics == [SCORE] else "a logit"
-    yield Text(
-        f"{' or '.join(map(metric_name, metrics))} with its interval{basis}; "
-        f"parity: largest difference of {what} to the row before",
-        style="dim",
-    )
+    basis = message("say.basis", basis=bases.pop()) if len(bases) == 1 else ""
+    what = message("say.an_output" if metrics == [SCORE] else "say.a_logit")
+    names = message("say.or", names=list(map(metric, metrics)))
+    yield Text(safe(message("say.parity_of", metric=names, basis=basis, what=what)), style="dim")
     for stage, other, note in zip(stages, to, notes, strict=True):
         text = "; ".join(part for part in (other and f"parity {other}", note) if part)
         if text and not fits:
-            yield Text(f"{stage}: {text}")
+            yield Text(safe(message("say.stage", stage=stage, text=text)))
 
 
 def _table(heads: Sequence[str], rows: Sequence[Sequence[str]], live: bool) -> Table:
@@ -93,11 +102,12 @@ def selection(selected: SelectArtifact, *, live: bool) -> Iterator[Table | Text]
             mib_column(one.onnx_bytes),
             one.precision,
             "yes" if one.name == selected.chosen else "",
-            safe("; ".join((one.name, *(f"misses {gate}" for gate in one.missed)))),
+            safe(joined(one.name, *(message("say.misses", gate=gate) for gate in one.missed))),
         )
     yield made
-    yield Text(safe(f"chosen: {selected.chosen}: {selected.why}"))
-    yield Text(f"{text('en', 'candidates.chosen_on_dev')} Intervals: {_basis(first)}.\n", style="dim")
+    yield Text(safe(message("say.chosen", name=selected.chosen, why=selected.why)))
+    caveat = message("candidates.chosen_on_dev")
+    yield Text(f"{safe(message('say.on_dev', caveat=caveat, basis=_basis(first)))}\n", style="dim")
 
 
 def _basis(score: Score) -> str:
@@ -119,7 +129,7 @@ def _figures(row: LedgerRow, *, metric: bool, basis: bool) -> list[str]:
 
 
 def _remark(row: LedgerRow) -> str:
-    return row.note if row.seconds is None else f"{row.note}, {duration(row.seconds)}"
+    return row.note if row.seconds is None else joined(row.note, duration(row.seconds), by="list.comma")
 
 
 def _parity_to(row: LedgerRow, before: str) -> str:

@@ -22,10 +22,11 @@ from rich.table import Table
 from rich.text import Text
 
 from edgepack.console import build_tables, gate_tables, tables
-from edgepack.console.tables import STYLES
+from edgepack.console.tables import STYLES, safe
 from edgepack.errors import EdgepackError, RecipeInvalidError
+from edgepack.messages import local, message
 from edgepack.progress import SILENT, Task
-from edgepack.util.text import duration, safe, safe_lines, unheard
+from edgepack.util.text import duration, safe_lines, unheard
 
 if TYPE_CHECKING:
     from edgepack.artifacts import BundleArtifact, LedgerRow, SelectArtifact
@@ -86,7 +87,7 @@ class Console:
     def line(self, text: str) -> None:
         """Print one line of progress above the bars."""
         if not self._quiet:
-            _print(self._err, Text("      " + safe_lines(text, "      ")))
+            _print(self._err, Text("      " + safe_lines(local(text), "      ")))
 
     def stage(self, name: str, index: int, total: int, cached: bool, why: str = "") -> None:
         """Print that a stage starts (`index` from 1 of `total`) and why, or that its result is cached."""
@@ -105,9 +106,10 @@ class Console:
             if self._quiet and finding.severity == "warning":
                 continue
             head = Text(safe(finding.place) + ": ", style="bold")
-            head.append(f"{finding.severity}: ", style=STYLES[finding.severity])
+            severity = message("say.finding", severity=message(f"warn.{finding.severity}"))
+            head.append(safe(severity), style=STYLES[finding.severity])
             head.append(safe(finding.reason), style="not bold")
-            _print(self._err, head.append(f"\n    fix: {safe(finding.fix)}", style="not bold"))
+            _print(self._err, head.append(f"\n    {safe(message('say.fix'))}{safe(finding.fix)}", style="not bold"))
 
     def error(self, error: EdgepackError, verbose: bool = False) -> None:
         """Print what went wrong, why, and the fix; `verbose` adds the traceback."""
@@ -117,10 +119,11 @@ class Console:
         if isinstance(error, RecipeInvalidError) and error.findings:
             self.findings(error.findings)
             why = ""  # the findings are printed already
-        text = Text("error: ", style="bold red").append(safe(error.what), style="not bold default")
+        text = Text(safe(message("say.error")), style="bold red").append(safe(error.what), style="not bold default")
         for name, words in (("why", why), ("fix", error.fix)):
             if words:
-                text.append(f"\n  {name}: " + safe_lines(words, "       "), style="not bold default")
+                label = safe(message(f"say.{name}"))
+                text.append(f"\n  {label}" + safe_lines(local(words), "       "), style="not bold default")
         _print(self._err, text)
 
     def ledger(self, rows: Sequence[LedgerRow]) -> None:

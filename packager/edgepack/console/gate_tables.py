@@ -9,10 +9,11 @@ from rich.table import Table
 from rich.text import Text
 
 from edgepack.console import tables
-from edgepack.console.tables import STYLES, column_gap, one_by_one, table
+from edgepack.console.tables import STYLES, column_gap, column_head, one_by_one, safe, table
+from edgepack.messages import figure, local, message
 from edgepack.report import gates
 from edgepack.report.gates import CheckRow
-from edgepack.util.text import counted, safe
+from edgepack.util.text import counted
 from edgepack_runtime.schema.conditions import Conditions
 from edgepack_runtime.schema.figures import NOTHING, quantity
 from edgepack_runtime.schema.receipt import ACCURACY_NOT_GATED, NO_GATES, UNGATED, BundleFacts, GateReceipt
@@ -29,20 +30,23 @@ def gate(receipt: Mapping[str, Any], *, live: bool, width: int) -> Iterator[Tabl
     """A gate receipt: verdict, checks, reasons, and conditions."""
     read = GateReceipt.parse(receipt)
     found, bundle = gates.rows(read), read.bundle or BundleFacts("?")
-    head = Text(safe(f"gate of {bundle.name} {bundle.version} for {bundle.target}: "))
-    yield head.append(found.verdict.upper(), style=STYLES[found.verdict])
+    about = {"name": bundle.name, "version": bundle.version, "target": bundle.target}
+    head = Text(safe(message("say.gate_of", **about)))
+    yield head.append(verdict(found.verdict).upper(), style=STYLES[found.verdict])
     if found.checks:
         yield from _checks(found.checks, live=live, width=width)
     for check in found.checks:
         if check.verdict != intervals.PASS:
-            yield Text(safe(f"{check.gate}: {check.verdict}: {check.detail}"))
+            word = message(f"verdict.{check.verdict}")
+            yield Text(safe(message("say.check_line", gate=check.gate, verdict=word, detail=check.detail)))
     if found.verdict == UNGATED:
-        yield Text(f"{NO_GATES}: nothing was judged", style="bold")
+        yield Text(safe(message("say.nothing_judged", no_gates=NO_GATES)), style="bold")
     else:
         if not found.is_accuracy_gated:
-            yield Text(ACCURACY_NOT_GATED, style="bold")
+            yield Text(safe(ACCURACY_NOT_GATED), style="bold")
         for one in found.left_out:
-            yield Text(safe(f"{one.gate}: {one.verdict}: {one.why}"), style="bold")
+            how = "say.waived" if one.waived else "say.not_measured"
+            yield Text(safe(message(how, gate=one.gate, why=one.why)), style="bold")
     yield Text(safe(_conditions(read.where)), style="dim")
 
 
@@ -52,44 +56,53 @@ def _checks(checks: Sequence[CheckRow], *, live: bool, width: int) -> Iterator[T
     If the longest words do not fit (usually below 60 columns), each check has several lines. No figure is cut.
     """
     heads = ("check", "verdict", "value", "interval", "limit", "n")
-    rows = [(safe(check.gate), check.verdict, check.value, check.interval, check.limit, check.n) for check in checks]
-    columns = list(zip(heads, *rows, strict=True))
+    rows = [
+        (safe(check.gate), check.verdict, *map(local, map(figure, (check.value, check.interval, check.limit))), check.n)
+        for check in checks
+    ]
+    shown = [(name, verdict(word), *figures) for name, word, *figures in rows]
+    columns = list(zip(map(column_head, heads), *shown, strict=True))
     least = [tables.longest_part(columns[0]), *map(tables.longest_word, columns[1:])]
     widths = tables.widths(columns, least, (0, 4, 3, 2), width - column_gap(live) * (len(heads) - 1))
     if widths is None:
-        titles = [Text(f"{name}: ", style="bold").append(word, style=STYLES[word]) for name, word, *_ in rows]
+        titles = [Text(f"{name}: ", style="bold").append(verdict(word), style=STYLES[word]) for name, word, *_ in rows]
         yield from one_by_one(titles, heads[2:], [figures for _, _, *figures in rows])
         return
     made = table(live, *heads)
-    for column, columns_wide in zip(made.columns, widths, strict=True):
-        column.overflow, column.no_wrap = "fold", column.header in ("verdict", "n")
+    for head, column, columns_wide in zip(heads, made.columns, widths, strict=True):
+        column.overflow, column.no_wrap = "fold", head in ("verdict", "n")
         column.width = columns_wide
     for name, word, *figures in rows:
-        made.add_row(tables.at_joints(name, widths[0]), Text(word, style=STYLES[word]), *figures)
+        made.add_row(tables.at_joints(name, widths[0]), Text(verdict(word), style=STYLES[word]), *figures)
     yield made
+
+
+def verdict(name: str) -> str:
+    """A verdict in the language of the terminal."""
+    return local(message(f"verdict.{name}"))
 
 
 def _conditions(where: Conditions) -> str:
     parts = (
         where.gpu,
         where.cpu_model,
-        where.threads and f"threads {where.threads}",
-        where.governor and f"governor {where.governor}",
+        where.threads and message("say.threads", n=where.threads),
+        where.governor and message("say.governor", name=where.governor),
         where.engine,
-        where.emulated and "emulated",
-        where.device_clock_utc and f"{where.device_clock_utc} by its clock",
+        where.emulated and message("say.emulated"),
+        where.device_clock_utc and message("say.by_clock", moment=where.device_clock_utc),
     )
-    known = ", ".join(part for part in parts if part)
-    return f"measured on {known}" if known else "measured under unknown conditions"
+    known = [part for part in parts if part]
+    return message("say.measured_on", parts=known) if known else message("say.measured_unknown")
 
 
 def not_run(bundle: str, target: str, gate: NotRunHere, *, ungated: bool) -> Iterator[Table | Text]:
     """A gate that this machine cannot run, with the command for the device. `ungated`: the recipe sets no gates."""
-    head = Text(safe(f"gate of {bundle} for {target}: "))
-    yield head.append("NOT RUN HERE", style=STYLES["not run here"])
-    yield Text(safe(f"  {gate.why}"))
-    there = f"{NO_GATES}: it measures, and gates nothing, as install does" if ungated else "install gates it there too"
-    yield Text(safe(f"  on the device: {gate.command}  ({there})"))
+    head = Text(safe(message("say.gate_of_file", bundle=bundle, target=target)))
+    yield head.append(safe(message("say.not_run_here")), style=STYLES["not run here"])
+    yield Text(safe(message("say.line", text=gate.why)))
+    there = message("say.measures_there", no_gates=NO_GATES) if ungated else message("say.gates_there")
+    yield Text(safe(message("say.on_the_device", command=gate.command, there=there)))
 
 
 def fleet(found: Fleet, *, live: bool) -> Iterator[Table | Text]:

@@ -13,8 +13,10 @@ from rich.console import JustifyMethod
 from rich.table import Table
 from rich.text import Text
 
+from edgepack.messages import TEMPLATES, joined, local, message
 from edgepack.util.nvidia import sm_name
-from edgepack.util.text import about_duration, counted, metric_name, mib, safe, shortest
+from edgepack.util.text import about_duration, counted, metric_name, mib, shortest
+from edgepack.util.text import safe as plain_safe
 from edgepack_runtime.schema.figures import NOTHING
 from edgepack_runtime.schema.receipt import UNGATED
 from edgepack_runtime.stats import intervals
@@ -126,6 +128,17 @@ def shown(value: Any) -> str:
     )
 
 
+def safe(text: object) -> str:
+    """`text` in the language of the terminal, as one line that does nothing to it."""
+    return plain_safe(local(text) if isinstance(text, str) else text)
+
+
+def column_head(name: str) -> str:
+    """The head of a column in the language of the terminal, from its English name."""
+    known = f"column.{name}"
+    return local(message(known)) if known in TEMPLATES else safe(name)
+
+
 def column_gap(live: bool) -> int:
     """The gap between two columns of `table`."""
     return 3 if live else 2
@@ -140,19 +153,19 @@ def table(live: bool, first: str, *columns: str) -> Table:
         padding=(0, 1) if live else (0, 2, 0, 0),
         header_style="bold",
     )
-    made.add_column(first, no_wrap=True)
+    made.add_column(column_head(first), no_wrap=True)
     for name in columns:
         justify: JustifyMethod = "right" if name in _NUMERIC else "left"
         if name in ("note", "before", "after", "candidate"):
-            made.add_column(name, overflow="fold")
+            made.add_column(column_head(name), overflow="fold")
         else:  # a cut figure ends in an ellipsis, so that it is not misread
-            made.add_column(name, justify=justify, no_wrap=True, overflow="ellipsis")
+            made.add_column(column_head(name), justify=justify, no_wrap=True, overflow="ellipsis")
     return made
 
 
 def table_width(heads: Sequence[str], rows: Sequence[Sequence[str]], live: bool) -> int:
     """The width of `table` without cuts."""
-    columns = sum(max(map(cell_len, column)) for column in zip(heads, *rows, strict=True))
+    columns = sum(max(map(cell_len, column)) for column in zip(map(column_head, heads), *rows, strict=True))
     return columns + column_gap(live) * (len(heads) - 1)
 
 
@@ -162,7 +175,7 @@ def one_by_one(titles: Sequence[Text], heads: Sequence[str], rows: Sequence[Sequ
         yield title
         for head, figure in zip(heads, figures, strict=True):
             if figure != NOTHING:
-                yield Text(f"  {head} {figure}")
+                yield Text(f"  {column_head(head)} {figure}")
 
 
 def mib_column(size_bytes: int) -> str:
@@ -264,14 +277,15 @@ def checks(bundles: Sequence[BundleArtifact], *, live: bool) -> Iterator[Table |
         found = {check.check: _cell(check) for check in one.checks.passed}
         made.add_row(safe(one.target), *(safe(found.get(column, NOTHING)) for column in columns))
     yield made
-    yield Text("value found, and the target's limit; without a limit the device compares", style="dim")
+    yield Text(safe(message("say.checks")), style="dim")
     for one in bundles:
         for check in one.checks.passed:
             if check.package:
-                yield Text(safe(f"{one.target}: {check.package}: {check.found}; {check.allowed}"))
+                found_there = joined(check.found, check.allowed)
+                yield Text(safe(joined(one.target, check.package, found_there, by="list.colon")))
         for line in one.checks.notes:
-            yield Text(safe(f"{one.target}: {line}"))
+            yield Text(safe(joined(one.target, line, by="list.colon")))
 
 
 def _cell(check: ContentCheck) -> str:
-    return f"{check.found} {check.allowed}".rstrip()
+    return f"{local(check.found)} {local(check.allowed)}".rstrip()

@@ -7,7 +7,9 @@ from collections import Counter
 from collections.abc import Collection, Sequence
 from typing import Final
 
+from edgepack.messages import message
 from edgepack.recipe.messages import listed
+from edgepack.tasks.tags import is_tag
 from edgepack.util.text_digests import visible
 
 TEXT_NAMES: Final = (
@@ -24,18 +26,18 @@ TAG_NAMES: Final = ("tags", "ner_tags", "bio", "labels", "label")
 SPAN_NAMES: Final = ("spans", "entities", "ner", "tags", "label")
 _AGREEMENT: Final = 0.9  # of the lines or values of a sample must be alike
 _LONGEST_NAME: Final = 40  # characters of a column's name; longer cells are texts
-_TAGGED: Final = re.compile(r"\S+[ \t](?:\S+[ \t])*(O|[BIESMU]-\S+)\Z")
 _NUMBER: Final = re.compile(r"[-+]?(\d+|\d*[.,]\d+)(e[-+]?\d+)?%?", re.IGNORECASE)
 _GRADES: Final = 20  # different numbers that may be labels: 0.5, 1, ... 10 stars
 _LABEL_SEPARATORS: Final = ("|", ";", ",", "、", "；", "，", "/")
 _RECURRENCE: Final = 1.5  # times that a label must occur, on average
+_COMBINATIONS: Final = 3  # distinct cells for each label, at least, where few labels are combined
 _SENTENCE: Final = frozenset("。！？，；!?")
 
 
 def looks_tagged(lines: Sequence[str]) -> bool:
     """Whether these lines hold a token and its tag (`B-place`, `O`), for token classification."""
-    filled = [line.strip() for line in lines if line.strip()]
-    tags = [match[1] for line in filled if (match := _TAGGED.match(line))]
+    filled = [line.split() for line in lines if line.strip()]
+    tags = [fields[-1] for fields in filled if len(fields) > 1 and is_tag(fields[-1])]
     return len(tags) >= _AGREEMENT * len(filled) and any(tag != "O" for tag in tags)
 
 
@@ -54,6 +56,15 @@ def separator_between_labels(distinct_cells: Collection[str]) -> str | None:
     return None
 
 
+def mixed_separators(distinct_cells: Collection[str]) -> tuple[tuple[str, ...], list[str]] | None:
+    """Several separators in cells and the few labels between them, where no single one separates these; else None."""
+    used = tuple(one for one in _LABEL_SEPARATORS if any(one in cell for cell in distinct_cells))
+    pattern = re.compile("|".join(map(re.escape, used)) or r"\Z")
+    parts = Counter(part.strip() for cell in distinct_cells for part in pattern.split(cell) if part.strip())
+    few = len(parts) * _COMBINATIONS <= len(distinct_cells) and min(parts.values(), default=0) > 1
+    return (used, sorted(parts)) if len(used) > 1 and few else None
+
+
 def are_measurements(distinct_values: Collection[str]) -> bool:
     """Whether the values of a column are measurements: numbers with fractions, too many different ones for grades."""
     total = len(distinct_values)
@@ -65,9 +76,7 @@ def are_measurements(distinct_values: Collection[str]) -> bool:
 def measurements_finding(column: str, values: Collection[str]) -> tuple[str, str]:
     """Reason and fix of a column of labels that `are_measurements`."""
     shown = listed(sorted(values)[:3])
-    holds = f"`{visible(column[:40])}` holds many different numbers, such as {shown}"
-    reason = f"{holds}: these look like measurements, not labels"
-    return reason, "put the numbers into bins (`low`, `high`), or name the column that has the labels `label`"
+    return message("found.measurements", column=visible(column[:40]), shown=shown), message("found.into_bins")
 
 
 def looks_like_a_row(first: Sequence[str], below: Sequence[Sequence[str]]) -> bool:

@@ -7,7 +7,10 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
+from edgepack.data.brat import BratRows, is_brat
+from edgepack.data.workbooks import opened_sheet
 from edgepack.recipe.findings import Finding
+from edgepack.recipe.paths import WORKBOOK, on_disk
 from edgepack.recipe.validate_data import TAGGED_SUFFIXES
 from edgepack.recipe.yaml import decode
 from edgepack_runtime.rows.encodings import SAMPLE_BYTES
@@ -22,7 +25,9 @@ def no_progress(read_bytes: int) -> None:
 
 def format_of(file: Path) -> RowFormat:
     """The format by suffix, as devices have it; .conll and .bio are CoNLL, other files have tabs."""
-    suffix = file.suffix.lower()
+    suffix = on_disk(file).suffix.lower()
+    if suffix == WORKBOOK:
+        return BY_SUFFIX[".csv"]._replace(separator=",")
     return RowFormat(TAGGED) if suffix in TAGGED_SUFFIXES else BY_SUFFIX.get(suffix, BY_SUFFIX[".tsv"])
 
 
@@ -34,6 +39,13 @@ def opened(file: Path, row_format: RowFormat, advance: Callable[[int], None] = n
         RowError: the file cannot be opened or read, also later in the context, or is not text.
     """
     try:
+        if is_brat(file):
+            yield BratRows(file)
+            return
+        if on_disk(file).suffix.lower() == WORKBOOK:
+            with opened_sheet(file, row_format) as rows:
+                yield rows
+            return
         with open_stream(file, advance) as stream:
             if row_format.encoding == "utf-8":
                 refuse_non_text(stream.peek(SAMPLE_BYTES), file.name)

@@ -12,8 +12,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final
 
 from edgepack.artifacts import Row
+from edgepack.messages import message
 from edgepack.recipe.gates import GoldenRows
-from edgepack.util.text import counted
 from edgepack_runtime.schema.gates import AccuracyLimits
 from edgepack_runtime.stats import intervals, metrics
 
@@ -102,9 +102,8 @@ def check_majority(majority_rows: int, rows: int, confidence: float) -> Iterator
         needed = rows_above_majority(majority_rows / rows, confidence, 0.8)
         share = majority_rows / rows
         yield (
-            f"{counted(rows, 'test row')} are too few to show that a good model is better than the most frequent "
-            f"answer, which is right in {share:.0%}: these rows would not prove it of most models with half its errors",
-            f"label more rows for test; {needed} show four of five such models",
+            message("found.few_for_majority", rows=rows, share=share),
+            message("found.label_more", needed=needed),
         )
 
 
@@ -117,18 +116,17 @@ def describe_gate(gate: AccuracyLimits, total: int, test: Iterable[Row], most: i
         most: maximum number of golden rows.
     """
     rows = min(total, most)
-    text = (
-        f"gates.accuracy: {counted(rows, 'golden row')} give an interval of about "
-        f"±{half_width(rows, gate.confidence):.1f} points where {_ASSUMED_ACCURACY:.0%} are right"
-    )
+    points = half_width(rows, gate.confidence)
+    text = message("say.gate_width", rows=rows, points=points, share=_ASSUMED_ACCURACY)
     if gate.max_drop_points is not None or gate.max_regression_points is not None:
-        text += f", and about ±{drop_half_width(rows, gate.confidence):.1f} points for a drop"
+        text = message("say.gate_drop", text=text, points=drop_half_width(rows, gate.confidence))
     if gate.per_class is not None or gate.metric in (metrics.MACRO_F1, metrics.F1):
         rows_of = Counter(name for row in test for name in set(metrics.classes_of(row.label)))
         rarest = min(rows_of, key=lambda name: (rows_of[name], name), default=None)
         if rarest is not None:
             few = max(rows_of[rarest] * rows // total, 1)
-            text += f"; the rarest label, {rarest!r}, has {few} of them: ±{half_width(few, gate.confidence):.1f} points"
+            points = half_width(few, gate.confidence)
+            text = message("say.gate_rarest", text=text, label=repr(rarest), n=few, points=points)
     return text
 
 
@@ -152,34 +150,26 @@ def _out_of_reach(gate: AccuracyLimits, truths: Sequence[Any]) -> Iterator[tuple
     if not has_one_label or gate.metric not in (None, metrics.ACCURACY):
         return
     yield from check_majority(max(Counter(truths).values()), rows, gate.confidence)
-    fix = "add test rows, or choose a limit that so few can show"
-    yield from min_out_of_reach(gate, rows, "golden row", fix)
+    fix = message("found.add_test_rows")
+    yield from min_out_of_reach(gate, rows, "found.golden_rows", fix)
     unchanged = 100 * intervals.paired_drop(0, 0, rows, gate.confidence).high
     for key in ("max_drop_points", "max_regression_points"):
         limit = getattr(gate, key)
         if limit is not None and limit < unchanged:
-            yield (
-                f"`gates.accuracy.{key}` is {limit:g}, which {counted(rows, 'golden row')} cannot show: "
-                f"answers that did not change show ±{unchanged:.2g} points",
-                fix,
-            )
+            yield message("found.drop_out_of_reach", key=key, limit=limit, rows=rows, points=unchanged), fix
 
 
 def examples_out_of_reach(gate: AccuracyLimits | None, examples: int) -> list[tuple[str, str]]:
     """Reason and fix if so few golden examples of a handler cannot show `gates.accuracy.min`."""
-    fix = "add examples, or choose a limit that so few can show"
-    return [] if gate is None else list(min_out_of_reach(gate, examples, "example", fix))
+    fix = message("found.add_examples")
+    return [] if gate is None else list(min_out_of_reach(gate, examples, "found.examples", fix))
 
 
 def min_out_of_reach(gate: AccuracyLimits, rows: int, noun: str, fix: str) -> Iterator[tuple[str, str]]:
-    """Reason and fix if a model that has all `rows` right misses `gates.accuracy.min`."""
+    """Reason and fix if a model that has all `rows` right misses `gates.accuracy.min`. `noun` is a message."""
     best = intervals.proportion(rows, rows, gate.confidence).low
     if gate.min is not None and gate.min > best:
-        yield (
-            f"`gates.accuracy.min` is {gate.min}, which {counted(rows, noun)} cannot show: "
-            f"all of them right show {best:.3f}",
-            fix,
-        )
+        yield message("found.min_out_of_reach", limit=gate.min, rows=message(noun, n=rows), best=best), fix
 
 
 def _unseen(gate: AccuracyLimits, truths: Sequence[Any], labels: Sequence[str]) -> list[tuple[str, str]]:
@@ -194,7 +184,6 @@ def _unseen(gate: AccuracyLimits, truths: Sequence[Any], labels: Sequence[str]) 
     unseen = sorted(asked - seen)
     if not unseen:
         return []
-    more = f" and {len(unseen) - _MOST_NAMES} more" if len(unseen) > _MOST_NAMES else ""
-    names = ", ".join(map(repr, unseen[:_MOST_NAMES]))
-    reason = f"`gates.accuracy` asks for figures of {names}{more}, and no test row has such a label: they are unknown"
-    return [(reason, "add test rows of every label")]
+    names, more = list(map(repr, unseen[:_MOST_NAMES])), len(unseen) - _MOST_NAMES
+    some = message("found.and_more", names=names, more=more) if more > 0 else message("found.some", names=names)
+    return [(message("found.unseen_labels", names=some), message("found.add_every_label"))]

@@ -14,6 +14,7 @@ from edgepack.data.detect import (
     likely_columns,
     looks_like_a_row,
 )
+from edgepack.messages import message
 from edgepack.recipe.finding_log import FindingLog
 from edgepack.recipe.messages import did_you_mean, listed
 from edgepack.recipe.validate_data import is_number
@@ -105,9 +106,9 @@ def _missing(table: Table, columns: Wanted, place: str) -> Iterator[tuple[str, s
         if places:
             yield f"duplicate column `{wanted}` in the header: {shown}", "rename one of the two"
             continue
-        near = did_you_mean(wanted, names - {""}, "the first line must be a header; if it is one,")
-        fix = f"{near} set `data.columns.{key}`{place} to the name of the column"
-        yield f"the column `{wanted}` is not in the header, which is {shown}", fix
+        near = did_you_mean(wanted, names - {""}, message("mistake.header_first"))
+        fix = message("mistake.set_column", near=near, key=key, place=place)
+        yield message("mistake.no_column", column=wanted, header=shown), fix
 
 
 def _shown(names: Sequence[str]) -> str:

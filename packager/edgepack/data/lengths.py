@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
+from edgepack.messages import message
 from edgepack.recipe.findings import Finding
 from edgepack.recipe.messages import listed
 from edgepack_runtime.schema.limits import MAX_TOKENS
@@ -104,10 +105,10 @@ def check_lengths(lengths: Mapping[Any, Lengths], limits: Mapping[str, int], fil
             if share <= MAX_CUT_SHARE:
                 continue
             p99 = lengths[split].percentile(0.99)
-            reason = f"about {share:.1%} of the {split} texts are longer than {limit} tokens ({keys}) and would be cut"
+            reason = message("found.cut_texts", share=share, split=split, limit=limit, keys=keys, p99=p99)
             wanted = suggest_max_length(lengths[split])
-            fix = f"use {wanted}; longer texts cost time on the device" if wanted > limit else "shorten the texts"
-            findings.append(Finding("warning", file, None, f"{reason}; 99% have at most {p99}", fix))
+            fix = message("found.use_length", wanted=wanted) if wanted > limit else message("found.shorten")
+            findings.append(Finding("warning", file, None, reason, fix))
     return findings
 
 
@@ -117,4 +118,4 @@ def describe_lengths(lengths: Mapping[Any, Lengths]) -> str:
     for split, counted in lengths.items():
         p50, p95, p99 = (counted.percentile(share) for share in (0.5, 0.95, 0.99))
         parts.append(f"{split} p50 {p50}, p95 {p95}, p99 {p99}")
-    return f"tokens in a text, estimated: {'; '.join(parts)}"
+    return message("say.lengths", parts=parts)

@@ -2,30 +2,32 @@
 
 from __future__ import annotations
 
+import json
 import unicodedata
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from itertools import chain
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from edgepack.data.detect import are_measurements, measurements_finding, separator_between_labels
+from edgepack.data.detect import are_measurements, measurements_finding, mixed_separators, separator_between_labels
 from edgepack.data.split_stats import SplitFacts
+from edgepack.messages import joined, message
 from edgepack.recipe.finding_log import MAX_LISTED
 from edgepack.recipe.findings import Finding, Severity
+from edgepack.recipe.messages import listed
 from edgepack.recipe.model import Choice, SplitName
-from edgepack.util.text import counted
 from edgepack.util.text_digests import shortened, without_unseen
 
-# Description of a difference, and the normalisation that removes it; the first that does is named.
+# Message about a difference, and the normalisation that removes it; the first that does is named.
 _DIFFERENCES: Final[Sequence[tuple[str, Callable[[str], str]]]] = (
-    ("in white space", lambda label: "".join(label.split())),
-    ("in characters that are not seen", without_unseen),
-    ("in how their characters are composed (Unicode NFC or NFD)", lambda label: unicodedata.normalize("NFC", label)),
-    ("in case", str.casefold),
-    ("in width, full or half", lambda label: unicodedata.normalize("NFKC", label)),
+    ("found.in_space", lambda label: "".join(label.split())),
+    ("found.in_unseen", without_unseen),
+    ("found.in_composition", lambda label: unicodedata.normalize("NFC", label)),
+    ("found.in_case", str.casefold),
+    ("found.in_width", lambda label: unicodedata.normalize("NFKC", label)),
 )
 
 
@@ -44,12 +46,16 @@ def check_variants(splits: Sequence[SplitFacts]) -> None:
         for label in labels:
             if label != usual:
                 where = f"{first[usual].file.name}:{first[usual].label_lines[usual]}"
-                reason = (
-                    f"the label `{shortened(label)}` ({counted(rows[label], 'row')}, the first here) differs from "
-                    f"`{shortened(usual)}` ({counted(rows[usual], 'row')}, the first at {where}) "
-                    f"{_difference(label, usual)}: to a model they are two"
+                reason = message(
+                    "found.looks_alike",
+                    label=shortened(label),
+                    rows=rows[label],
+                    usual=shortened(usual),
+                    usual_rows=rows[usual],
+                    where=where,
+                    difference=_difference(label, usual),
                 )
-                line, fix = first[label].label_lines[label], f"write `{shortened(usual)}` everywhere"
+                line, fix = first[label].label_lines[label], message("found.write_usual", usual=shortened(usual))
                 first[label].log.add(f"`{label}` looks like another label", "warning", line, reason, fix)
     _check_typos(rows, first)
 
@@ -63,8 +69,8 @@ def _check_typos(rows: Mapping[str, int], first: Mapping[str, SplitFacts]) -> No
         folded = _folded(label)
         near = next((other for other, theirs in usual if _is_one_apart(folded, theirs)), None)
         if near is not None:
-            reason = f"the label `{shortened(label)}` occurs once, and `{shortened(near)}` {rows[near]} times: a typo?"
-            fix = f"if it is one, write `{shortened(near)}`"
+            reason = message("found.typo", label=shortened(label), near=shortened(near), rows=rows[near])
+            fix = message("found.if_typo", near=shortened(near))
             first[label].log.add(f"`{label}` may be a typo", "warning", first[label].label_lines[label], reason, fix)
 
 
@@ -84,7 +90,7 @@ def _folded(label: str) -> str:
 
 def _difference(first: str, second: str) -> str:
     named = [name for name, fold in _DIFFERENCES if fold(first) == fold(second)]
-    return named[0] if named else "in more than one of case, width, white space and characters that are not seen"
+    return message(named[0] if named else "found.in_several")
 
 
 MIN_ROWS: Final = 2
@@ -151,39 +157,47 @@ def check_splits(
 
 def _check_size(split: SplitFacts, *, everywhere: bool) -> None:
     if len(split) < MIN_ROWS:
-        reason = f"the {split.name} split has {counted(len(split), 'row')}; it takes {MIN_ROWS} at least"
-        split.log.add("size", "error", None, reason, "add rows")
+        reason = message("found.few_rows", split=split.name, rows=len(split), least=MIN_ROWS)
+        split.log.add("size", "error", None, reason, message("found.add_rows"))
     elif (same := _uniform(split)) is not None:
         effect = {
-            "train": "there is nothing to learn",
-            "dev": "selection among models rests on one answer",
-            "test": "a model that always answers it would pass the gate",
+            "train": "found.nothing_to_learn",
+            "dev": "found.one_answer",
+            "test": "found.always_passes",
         }[split.name]
+        reason = message("found.one_label", same=same, effect=message(effect))
         severity: Severity = "warning" if split.name == "dev" else "error"
-        fix = "add rows of another answer" if everywhere else "shuffle the rows before splitting them"
-        split.log.add("one label", severity, None, f"{same}: {effect}", fix)
+        fix = message("found.other_answer" if everywhere else "found.shuffle")
+        split.log.add("one label", severity, None, reason, fix)
 
 
 def _uniform(split: SplitFacts) -> str | None:
     """The finding if all rows of a split have the same answer; None if they differ."""
     if not split.task.labelled:
         same = bool((split.answers == split.answers[0]).all())
-        return f"every row of the {split.name} split has the same {split.columns.answer}" if same else None
+        return message("found.same_answer", split=split.name, answer=split.columns.answer) if same else None
     if not split.labels:
-        return f"no row of the {split.name} split has a {'span' if split.columns.answer == 'spans' else 'label'}"
+        lacks = "found.no_span" if split.columns.answer == "spans" else "found.no_label"
+        return message(lacks, split=split.name)
     only = split.labels[0]
     if len(split.labels) > 1 or split.columns.answer == "spans" or split.label_rows[only] < len(split):
         return None
-    return f"every row of the {split.name} split has the label `{shortened(only)}`"
+    return message("found.same_label", split=split.name, label=shortened(only))
 
 
 def _check_separated(train: SplitFacts) -> None:
-    if train.columns.answer == "labels" and train.most_labels == 1:
-        reason = "no row of train has more than one label, and `data.columns.labels` is for any number of them"
-        fix = "set `data.label_separator` to what separates two labels; if each text has one, name it `label`"
+    if not train.task.per_token and (mixed := mixed_separators(train.labels)) is not None:
+        used, labels = mixed
+        column = [*train.columns.wanted.values()][-1]
+        shown = listed([*map(shortened, labels[:4]), *(["..."] if len(labels) > 4 else [])])
+        reason = message("found.combined", count=len(train.labels), few=len(labels), shown=shown, used=listed(used))
+        named = json.dumps(used, ensure_ascii=False)
+        train.log.add("combined", "warning", None, reason, message("found.combine", column=column, used=named))
+    elif train.columns.answer == "labels" and train.most_labels == 1:
+        reason, fix = message("found.one_of_several"), message("found.set_separator")
         separator = separator_between_labels(train.labels)
         if separator is not None:
-            fix = f'set `data.label_separator: "{separator}"`, which seems to separate two labels'
+            fix = message("found.seen_separator", separator=separator)
         train.log.add("one label a row", "warning", None, reason, fix)
 
 
@@ -198,49 +212,53 @@ def _check_balance(train: SplitFacts) -> None:
     if len(ranked) < 2:
         return
     (most, most_rows), (rarest, rows) = ranked[0], ranked[-1]
-    if rows < MIN_LABEL_ROWS:
-        reason = f"the label `{shortened(rarest)}` has {counted(rows, 'row')} in train, too few to learn it"
-    elif rows * MAX_IMBALANCE < most_rows:
-        reason = (
-            f"the label `{shortened(most)}` has {most_rows / rows:.0f} times the training rows of `{shortened(rarest)}`"
-        )
-    else:
+    if rows >= MIN_LABEL_ROWS and rows * MAX_IMBALANCE >= most_rows:
         return
     counts = [f"`{shortened(label)}` {count}" for label, count in ranked]
     if len(counts) > _SHOWN_LABELS:
         counts[_SHOWN_LABELS // 2 : -_SHOWN_LABELS // 2] = ["..."]
-    fix = "add rows of the rare labels, or join them to others; accuracy alone says little about them"
-    train.log.add("balance", "warning", None, f"{reason}: {', '.join(counts)}", fix)
+    reason = (
+        message("found.label_in_few", label=shortened(rarest), rows=rows, counts=counts)
+        if rows < MIN_LABEL_ROWS
+        else message(
+            "found.imbalance",
+            label=shortened(most),
+            ratio=most_rows / rows,
+            rarest=shortened(rarest),
+            counts=counts,
+        )
+    )
+    train.log.add("balance", "warning", None, reason, message("found.rare_labels"))
 
 
 def _check_labels(split: SplitFacts, train: SplitFacts) -> None:
     for label, rows in split.label_rows.items():
         if label in train.label_rows:
             continue
-        times = "1 row" if rows == 1 else f"{rows} rows, the first here"
-        reason = f"the label `{shortened(label)}` ({times}) is not in the train split, so no model can give it"
-        fix = "correct the label, or add rows to train"
+        times = message("found.one_row") if rows == 1 else message("found.rows_here", rows=rows)
+        reason = message("found.label_untrained", label=shortened(label), rows=times)
+        fix = message("found.correct_label")
         split.log.add("labels that train lacks", "error", split.label_lines[label], reason, fix)
     lacking = sorted(set(train.labels) - set(split.labels))
     if lacking and split.labels and split.name == "test":
         shown = ", ".join(f"`{shortened(label)}`" for label in lacking[:_SHOWN_LABELS])
         shown += ", ..." if len(lacking) > _SHOWN_LABELS else ""
         known = len(train.labels)
-        reason = f"test has no row of {len(lacking)} of the {known} labels, so their accuracy is unknown: {shown}"
-        split.log.add("labels that test lacks", "warning", None, reason, "split so that test holds every label")
+        reason = message("found.test_lacks", lacking=len(lacking), labels=known, shown=shown)
+        split.log.add("labels that test lacks", "warning", None, reason, message("found.split_again"))
 
 
 def _check_repeats(split: SplitFacts, repeats: Choice) -> None:
     again, first = _repeats(split)
     same = split.answers[again] == split.answers[first]
     if repeats == "drop" and (count := int(np.count_nonzero(same))):
-        reason = f"{counted(count, f'{split.name} row')} with the text and the answer of an earlier row: left out"
-        fix = "nothing needs to be done; `data.repeats: keep` keeps them"
         lines = [int(line) for line in split.lines[again[same]]]
-        if count > 1:
-            reason += f": lines {', '.join(map(str, lines[: MAX_LISTED['warning']]))}"
-            reason += ", ..." if count > MAX_LISTED["warning"] else ""
-        split.log.add("repeated rows", "warning", lines[0], reason, fix)
+        listed_lines = ", ".join(map(str, lines[: MAX_LISTED["warning"]]))
+        listed_lines += ", ..." if count > MAX_LISTED["warning"] else ""
+        where = message("found.at_lines", lines=listed_lines) if count > 1 else ""
+        what = "found.repeat_dropped" if count == 1 else "found.repeats_dropped"
+        reason = message(what, rows=count, split=split.name, where=where)
+        split.log.add("repeated rows", "warning", lines[0], reason, message("found.keep_repeats"))
     severity: Severity = "error" if repeats == "error" else "warning"
     kinds = [*([] if repeats == "drop" else [("repeated rows", same)]), ("texts with two labels", ~same)]
     for kind, chosen in kinds:
@@ -249,13 +267,13 @@ def _check_repeats(split: SplitFacts, repeats: Choice) -> None:
         for row, first_row in zip(again[chosen][:listed], first[chosen], strict=False):
             line, before = int(split.lines[row]), int(split.lines[first_row])
             if kind == "repeated rows":
-                reason, fix = f"this {split.name} row repeats line {before}", "remove one of the two"
+                reason, fix = message("found.repeats", split=split.name, line=before), message("found.remove_one")
             elif split.columns.answer == "label":
                 label = shortened(split.label_of(first_row))
-                reason, fix = f"the same text has the label `{label}` on line {before}", "decide on one label"
+                reason, fix = message("found.other_label", label=label, line=before), message("found.decide_label")
             else:
-                reason = f"the same text has other {split.columns.answer} on line {before}"
-                fix = f"decide on the {split.columns.answer} of this text"
+                reason = message("found.other_answers", answer=split.columns.answer, line=before)
+                fix = message("found.decide_answer", answer=split.columns.answer)
             split.log.add(kind, kind_severity, line, reason, fix)
         split.log.count_more(kind, int(np.count_nonzero(chosen)) - listed)
 
@@ -287,20 +305,20 @@ def check_leaks(splits: Mapping[SplitName, SplitFacts], leaks: Choice) -> None:
 def _check_leak(split: SplitFacts, source: SplitFacts, leaks: Choice) -> None:
     """Texts of `split` that `source` holds too: as they are, then those that are alike once they are normalised."""
     found = _matches(split.exact, source.exact)
-    dropped = f"; left out of {source.name}" if leaks == "drop" else ""
-    fix = f"remove them from {source.name}, or set `data.leaks: drop`"
-    if dropped:
-        fix = "nothing needs to be done; `data.leaks: keep` keeps them, `error` stops the build"
+    dropped = message("found.dropped_from", source=source.name) if leaks == "drop" else ""
+    fix = message("found.keep_leaks") if dropped else message("found.remove_leaks", source=source.name)
+    about: dict[str, Any] = {"source": source.name, "dropped": dropped}
     if leaked := np.count_nonzero(found >= 0):
-        reason = f"{_share(leaked, split)} are in {source.name} too{dropped}: {_examples(found, split, source)}"
+        examples = _examples(found, split, source)
+        reason = message("found.leak", share=_share(int(leaked), split), examples=examples, **about)
         first = int(split.lines[np.argmax(found >= 0)])
         severity: Severity = "error" if leaks == "error" else "warning"
         split.log.add(f"leak from {source.name}", severity, first, reason, fix)
     alike = _matches(split.normalised, source.normalised)
     alike[(found >= 0) | (split.normalised == 0)] = -1
     if similar := np.count_nonzero(alike >= 0):
-        what = f"{_share(similar, split)} differ from a {source.name} row in case, width, spaces or punctuation alone"
-        reason = f"{what}{dropped}: {_examples(alike, split, source)}"
+        examples = _examples(alike, split, source)
+        reason = message("found.near_leak", share=_share(int(similar), split), examples=examples, **about)
         first = int(split.lines[np.argmax(alike >= 0)])
         split.log.add(f"near leak from {source.name}", "warning", first, reason, fix)
 
@@ -322,9 +340,12 @@ def _ranked(digests: NDArray[np.uint64]) -> tuple[_Indices, NDArray[np.uint64]]:
 
 def _examples(found: _Indices, split: SplitFacts, source: SplitFacts) -> str:
     rows = np.flatnonzero(found >= 0)
-    pairs = [f"line {split.lines[row]} is {source.file.name}:{source.lines[found[row]]}" for row in rows[:EXAMPLES]]
-    return ", ".join(pairs) + (", ..." if len(rows) > EXAMPLES else "")
+    pairs: list[str] = [
+        message("found.line_is", line=int(split.lines[row]), where=f"{source.file.name}:{source.lines[found[row]]}")
+        for row in rows[:EXAMPLES]
+    ]
+    return joined(*pairs, "..." if len(rows) > EXAMPLES else "", by="list.comma")
 
 
 def _share(rows: int, split: SplitFacts) -> str:
-    return f"{rows} of {len(split)} {split.name} rows ({rows / len(split):.2%})"
+    return message("found.share_of_rows", rows=rows, n=len(split), split=split.name, share=rows / len(split))

@@ -21,7 +21,7 @@ from edgepack.data.lengths import Lengths
 from edgepack.data.tables import read_rows
 from edgepack.recipe.finding_log import FindingLog
 from edgepack.recipe.findings import errors
-from edgepack.recipe.model import Columns, SplitName
+from edgepack.recipe.model import Columns, LabelSeparator, SplitName
 from edgepack.util.text_digests import digest, digests
 from edgepack_runtime.rows.formats import RowFormat
 from edgepack_runtime.schema.limits import MAX_LABELS
@@ -133,7 +133,7 @@ def read_facts(
     columns: Columns,
     advance: Callable[[int], None] = no_progress,
     row_format: RowFormat | None = None,
-    label_separator: str = "|",
+    label_separator: LabelSeparator = "|",
     kept: Iterable[bool] | None = None,
 ) -> SplitFacts:
     """Read a split's file once, or its `kept` rows; the result's `log` has the findings."""

@@ -20,6 +20,7 @@ from edgepack.data.synthetic import reviews_zh
 from edgepack.data.tables import read_rows
 from edgepack.data.unlabelled import TextSet, count, free_texts
 from edgepack.errors import RecipeInvalidError, StageFailedError
+from edgepack.messages import message
 from edgepack.progress import SILENT, Progress
 from edgepack.recipe.finding_log import FindingLog
 from edgepack.recipe.findings import Finding, Severity, errors
@@ -34,6 +35,7 @@ from edgepack.recipe.model import (
     SplitName,
     is_builtin,
 )
+from edgepack.recipe.paths import on_disk
 from edgepack.util.text import counted
 
 BAR_FROM_BYTES: Final = 8 * 2**20  # smaller files are read within two seconds, and need no bar
@@ -132,7 +134,7 @@ def load_splits(section: Data, progress: Progress = SILENT) -> Splits:
             findings += log.findings()
             unlabelled = FileRows(file, rows, states[file], partial(free_texts, file, section.columns, held_out_texts))
     if stopping := errors(findings):
-        raise RecipeInvalidError(f"the data cannot be used: {counted(len(stopping), 'error')}", findings=findings)
+        raise RecipeInvalidError(message("mistake.data", n=len(stopping)), findings=findings)
     return Splits(
         {
             name: generated.get(name) or _file_rows(split, section, states[split.file], kept.get(name))
@@ -172,7 +174,7 @@ def load_known(section: ImportedData, labels: Sequence[str], progress: Progress 
             log.add("dev rows", *_about_dev(section, kept))
     findings = [finding for split in facts.values() for finding in split.log.findings()]
     if stopping := errors(findings):
-        raise RecipeInvalidError(f"the data cannot be used: {counted(len(stopping), 'error')}", findings=findings)
+        raise RecipeInvalidError(message("mistake.data", n=len(stopping)), findings=findings)
     files |= {name: files["test"] for name in kept if name not in files}
     facts |= {name: _facts(name, section, files[name], no_progress, mask) for name, mask in kept.items()}
     return Splits(
@@ -268,7 +270,7 @@ def _generate(section: Data) -> dict[SplitName, list[Row]]:
 def _state(file: Path) -> State | None:
     """Size in bytes and time of the last change; None for a missing file, which the reader reports."""
     try:
-        found = file.stat()
+        found = on_disk(file).stat()
     except (OSError, ValueError):
         return None
     return found.st_size, found.st_mtime_ns

@@ -13,15 +13,13 @@ from edgepack.data.lengths import Lengths, check_lengths
 from edgepack.data.split_checks import MIN_LABEL_ROWS
 from edgepack.data.unlabelled import further_texts
 from edgepack.errors import RecipeInvalidError
+from edgepack.messages import message
 from edgepack.recipe.findings import Finding
 from edgepack.recipe.messages import did_you_mean, listed
 from edgepack.recipe.model import FolderRecipe, ImportedTextRecipe, LinearRecipe, Recipe, TextKinds
 from edgepack.util.text import counted
 
-_NO_GATES = (
-    "the recipe sets no gates: bundles are measured and delivered without a verdict",
-    "set `gates.accuracy` and `gates.latency`; `edgepack gate` of such a bundle is inconclusive",
-)
+_NO_GATES = message("found.no_gates"), message("found.set_gates")
 
 
 @dataclass(frozen=True)
@@ -126,16 +124,16 @@ def _samples(recipe: Recipe | LinearRecipe, rows: int, labels: int) -> list[tupl
     candidates = recipe.candidates if isinstance(recipe, Recipe) else ()
     asked = [recipe.data.calibration, *(candidate.recipe.data.calibration for candidate in candidates)]
     calibration = max(asked, key=lambda sample: sample.rows)
-    found = []
+    found: list[tuple[str, str]] = []
     if wanted is not None and wanted > rows:
-        reason = f"`data.train_rows` asks for {wanted} rows, and train has {counted(rows, 'row')}: all of them are used"
-        found.append((reason, "lower it, or remove the key"))
+        reason = message("found.train_rows_more", wanted=wanted, rows=rows)
+        found.append((reason, message("found.lower_or_remove")))
     if wanted is not None and wanted < MIN_LABEL_ROWS * labels:
-        reason = f"`data.train_rows` leaves {counted(wanted, 'row')} for {labels} labels, too few to learn them from"
-        found.append((reason, f"use {MIN_LABEL_ROWS * labels} at least"))
+        reason = message("found.train_rows_few", wanted=wanted, labels=labels)
+        found.append((reason, message("found.use_at_least", rows=MIN_LABEL_ROWS * labels)))
     drawn = min(rows, wanted or rows)
     # The default may exceed a small data set, which is then used whole.
     if "rows" in calibration.model_fields_set and calibration.rows > drawn:
-        reason = f"`data.calibration.rows` asks for {calibration.rows} rows, and {drawn} are trained on: all are used"
-        found.append((reason, "lower it, or remove the key"))
+        reason = message("found.calibration_rows", wanted=calibration.rows, drawn=drawn)
+        found.append((reason, message("found.lower_or_remove")))
     return found

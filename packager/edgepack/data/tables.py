@@ -15,10 +15,11 @@ from edgepack.artifacts import Row
 from edgepack.data.files import explained, format_of, no_progress, opened, refuse_empty
 from edgepack.data.header import Wanted, check_numbers, fields_of, find_columns, positions_by_number
 from edgepack.data.quotes import REMEMBERED_EVERY, REMEMBERED_FIRST, Quotes
+from edgepack.data.record_forms import flat, other_task
 from edgepack.data.tagged_tokens import sentences
 from edgepack.recipe.finding_log import FindingLog
 from edgepack.recipe.messages import did_you_mean, listed
-from edgepack.recipe.model import Columns
+from edgepack.recipe.model import Columns, LabelSeparator
 from edgepack.tasks.cells import has_half
 from edgepack.tasks.labelled_spans import tagged_row
 from edgepack.tasks.registry import row_maker
@@ -45,7 +46,7 @@ def read_rows(
     log: FindingLog,
     advance: Callable[[int], None] = no_progress,
     row_format: RowFormat | None = None,
-    label_separator: str = "|",
+    label_separator: LabelSeparator = "|",
 ) -> Iterator[tuple[int, Row]]:
     """Rows of one split with the line (from 1) on which each starts; one row is in memory at a time.
 
@@ -138,13 +139,20 @@ def _table_records(rows: Rows, wanted: Wanted, log: FindingLog) -> Iterator[Reco
 def _json_records(rows: Rows, wanted: Wanted, log: FindingLog) -> Iterator[Record]:
     shown = ", ".join(f'"{name}": {_EXAMPLES.get(key, _TEXT)}' for key, name in wanted.items())
     fix = f"write one object per line: {{{shown}}}"
-    for number, record in rows.records():
-        if isinstance(record, RowError):
-            if record.fatal:
-                raise record
-            why = f": {record.why}" if record.why else ""
-            log.add(record.kind, "error", number, f"this line {record.what}{why}", fix)
+    for number, read in rows.records():
+        if isinstance(read, RowError):
+            if read.fatal:
+                raise read
+            why = f": {read.why}" if read.why else ""
+            log.add(read.kind, "error", number, f"this line {read.what}{why}", read.fix or fix)
             continue
+        record = flat(read)
+        if (problem := other_task(record)) is not None:
+            log.end("another task", number, *problem)
+            return
+        if record.get("relations") and "spans" in wanted:
+            reason = "`relations` between spans are not learnt: they are left out, and the spans are read"
+            log.add("relations", "warning", number, reason, "train another model for them")
         values = _values(number, record, wanted, log)
         # Only an escape can be a lone surrogate; to search every text would take longer than to read it.
         if values and "\\u" in rows.content and has_half(*values):

@@ -7,7 +7,7 @@ from typing import Final
 
 from edgepack.data.files import filled_lines
 from edgepack.recipe.finding_log import FindingLog
-from edgepack.tasks.labelled_spans import tag_problem
+from edgepack.tasks.tags import TagReader
 from edgepack.util.text import counted
 from edgepack_runtime.rows.lines import MAX_LINE_BYTES
 from edgepack_runtime.rows.reader import Rows
@@ -27,7 +27,8 @@ def sentences(rows: Rows, log: FindingLog) -> Iterator[Sentence]:
         RowError: the rest of the file cannot be read.
     """
     start, tokens, tags = 0, list[str](), list[str]()
-    complete, known, size = True, set[str](), 0
+    complete, size = True, 0
+    reader, known = TagReader(), dict[str, str]()  # tag of the file -> of BIO or BIOES
     for number, line in filled_lines(rows):
         if not line.strip():
             if tokens and complete:
@@ -45,11 +46,12 @@ def sentences(rows: Rows, log: FindingLog) -> Iterator[Sentence]:
             log.add("lines without a token or a tag", "error", number, reason, fix)
             continue
         if tag not in known:
-            if (problem := tag_problem(tag)) is not None:
+            read, problem = reader.read(tag)
+            if problem is not None:
                 complete = False
                 log.add("unknown tags", "error", number, *problem)
                 continue
-            known.add(tag)
+            known[tag] = read
         size = size + len(line) if tokens else len(line)
         if size > MAX_LINE_BYTES:
             reason = f"the sentence that begins here goes on for more than {MAX_LINE_BYTES >> 20} MiB"
@@ -57,6 +59,6 @@ def sentences(rows: Rows, log: FindingLog) -> Iterator[Sentence]:
             return
         start = start if tokens else number
         tokens.append(token)
-        tags.append(tag)
+        tags.append(known[tag])
     if tokens and complete:
         yield start, tokens, tags

@@ -155,7 +155,7 @@ def _lines(process: subprocess.Popen[bytes], timeout_s: float, found: list[dict[
     """The objects that the process prints."""
     assert process.stdout is not None
     buffered = b""
-    with selectors.DefaultSelector() as selector:
+    with selectors.PollSelector() as selector:  # the sandbox has no epoll, whose watches the kernel keeps
         selector.register(process.stdout, selectors.EVENT_READ)
         while True:
             if not selector.select(timeout_s):

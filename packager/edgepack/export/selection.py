@@ -9,10 +9,10 @@ from typing import Final
 
 from edgepack import evaluation
 from edgepack.artifacts import DataArtifact, Int8Choice, LedgerRow, ModelFile, Precision, Row, Trial, mebibytes
+from edgepack.messages import joined, message
 from edgepack.onnx_graph.parity import Parity
 from edgepack.progress import Progress
 from edgepack.recipe.model import Quantize
-from edgepack.util.text import counted
 from edgepack_runtime.device import info
 
 LEAST_GAIN: Final = 0.10  # a small file ships when it is at least this much smaller and faster than the float file
@@ -35,9 +35,8 @@ class Exported:
 
 def measured(files: Sequence[Exported], data: DataArtifact, progress: Progress) -> list[ModelFile]:
     """Interleaved latency, and scores on the test rows. The timed texts are written beside the folders."""
-    test, metric = data.read("test"), evaluation.metric_of(data)
-    texts = files[0].folder.parent / TEXTS_FILE
-    texts.write_text("".join(map(_line, test[:_TIMED_TEXTS])), encoding="utf-8")
+    metric = evaluation.metric_of(data)
+    texts = write_texts(data.read("test"), files[0].folder.parent)
     latencies = evaluation.latency([file.folder for file in files], texts, progress)
     found = []
     for file, latency in zip(files, latencies, strict=True):
@@ -52,18 +51,25 @@ def measured(files: Sequence[Exported], data: DataArtifact, progress: Progress) 
             mean_ms=latency.mean_ms,
             parity=None if file.parity is None else file.parity.max_abs,
             parity_with=None if file.parity is None else file.before,
-            note="; ".join(part for part in (file.note, differing(file.parity)) if part),
+            note=joined(file.note, differing(file.parity)),
         )
         found.append(ModelFile(file.folder.name, file.precision, size, row, on_test))
     return found
+
+
+def write_texts(test: Sequence[Row], folder: Path) -> Path:
+    """Write the texts that models are timed with, and return their file."""
+    file = folder / TEXTS_FILE
+    file.write_text("".join(map(_line, test[:_TIMED_TEXTS])), encoding="utf-8")
+    return file
 
 
 def differing(parity: Parity | None) -> str:
     """The number of answers that differ from the form before, in words; "" if none differs."""
     if parity is None:
         return ""
-    verb = "differs" if parity.flips == 1 else "differ"
-    return f"{parity.flips} of {counted(parity.n, 'answer')} {verb}" if parity.flips else ""
+    differ = "note.differs" if parity.flips == 1 else "note.differ"
+    return message(differ, flips=parity.flips, n=parity.n) if parity.flips else ""
 
 
 @dataclass(frozen=True)
@@ -110,20 +116,21 @@ def choose(float_model: ModelFile, small_model: ModelFile, caveats: Caveats) -> 
     size = small_model.onnx_bytes / float_model.onnx_bytes
     speed = _p50_ms(small_model) / _p50_ms(float_model)
     title = SHORT[small_model.precision]
-    figures = f"{title} has {_ratio(size)} x the bytes and {_ratio(speed)} x the p50 of float"
+    figures = message("ship.figures", title=title, size=_ratio(size), speed=_ratio(speed))
     if caveats.refusal:
-        return float_model, f"{figures}, and {caveats.refusal}: float ships"
+        return float_model, message("ship.refused", figures=figures, refusal=caveats.refusal)
     if max(size, speed) <= 1 - LEAST_GAIN:
-        return small_model, f"{figures}: {title} ships"
-    why = f" ({'; '.join(caveats.hindrances)})" if caveats.hindrances else ""
-    return float_model, f"{figures}; it must have at most {1 - LEAST_GAIN:.2f} x of both: float ships{why}"
+        return small_model, message("ship.small", figures=figures, title=title)
+    kept = message("ship.float", figures=figures, most=1 - LEAST_GAIN)
+    hindered = caveats.hindrances
+    return float_model, message("ship.hindered", reason=kept, why=joined(*hindered)) if hindered else kept
 
 
 def choose_imported(float_model: ModelFile, small_model: ModelFile, limit_points: float) -> tuple[ModelFile, str]:
     """`choose` for an imported model, whose INT8 may lose `limit_points` of its score."""
     lost = 100 * (float_model.ledger.score.value - small_model.ledger.score.value)
     exceeds = evaluation.exceeds(lost, limit_points)
-    refusal = f"it loses {lost:.2f} points, where {limit_points:g} may be lost" if exceeds else ""
+    refusal = message("ship.loses", lost=lost, most=limit_points) if exceeds else ""
     return choose(float_model, small_model, Caveats(refusal=refusal))
 
 
@@ -140,34 +147,31 @@ def _p50_ms(model: ModelFile) -> float:
 
 def caveats_of_int8(section: Quantize, made: Int8Choice) -> Caveats:
     """Reasons against an INT8 model: float parts, a CPU without INT8 instructions, a loss above the limit."""
-    found = []
+    found: list[str] = []
     if section.embeddings == "float":
-        found.append("`quantize.embeddings` keeps the word embedding float")
+        found.append(message("ship.embeddings"))
     if made.kept_float:
-        parts = counted(len(made.kept_float), "part")
-        found.append(f"`quantize.max_drop_points` keeps {parts} float: {', '.join(made.kept_float)}")
+        found.append(message("ship.kept_float", n=len(made.kept_float), parts=made.kept_float))
     if not info.int8_flags():
-        found.append("this CPU has no instructions for INT8 products, as VNNI or SDOT")
+        found.append(message("ship.no_int8"))
     return Caveats(tuple(found))
 
 
 def caveats_of_float16(trial: Trial, may_lose_points: float) -> Caveats:
     """Reasons against a float16 model: a loss above the limit, a CPU on which ONNX Runtime computes it in float32."""
-    found = () if info.half_flags() else ("on this CPU ONNX Runtime computes float16 in float32",)
+    found = () if info.half_flags() else (message("ship.no_half"),)
     if evaluation.exceeds(trial.drop_points, may_lose_points):
-        limit = f"{may_lose_points:g} may be lost (`quantize.max_drop_points`)"
-        return Caveats(found, f"it loses {trial.drop_points:.2f} points on dev, where {limit}")
+        return Caveats(found, message("ship.loses_on_dev", lost=trial.drop_points, most=may_lose_points))
     return Caveats(found)
 
 
 def describe_choice(choice: Int8Choice, *, reduced: bool = False) -> str:
     """The ledger's note on an INT8 model; `reduced` ones have weights of 7 bits."""
-    method = f"{choice.method}, weights of 7 bits" if reduced else choice.method
-    text = f"{method}, {describe_drop(choice.drop_points, choice.dev_rows)}"
-    return f"{text}; float: {', '.join(choice.kept_float)}" if choice.kept_float else text
+    bits = message("note.seven_bits") if reduced else ""
+    text = joined(choice.method, bits, describe_drop(choice.drop_points, choice.dev_rows), by="list.comma")
+    return joined(text, message("note.in_float", parts=choice.kept_float)) if choice.kept_float else text
 
 
 def describe_drop(drop_points: float, dev_rows: int) -> str:
     """The loss of a small model, in words."""
-    side = "above" if drop_points < 0 else "below"
-    return f"{abs(drop_points):.2f} points {side} float on {counted(dev_rows, 'dev row')}"
+    return message("note.above" if drop_points < 0 else "note.below", points=abs(drop_points), rows=dev_rows)

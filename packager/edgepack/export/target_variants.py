@@ -22,6 +22,7 @@ from edgepack.artifacts import Int8Choice, LedgerRow, ModelFile, Precision, Row,
 from edgepack.export import int8_search, selection
 from edgepack.export.int8_search import Trials
 from edgepack.export.model_folder import ModelWriter
+from edgepack.messages import joined, message
 from edgepack.onnx_graph import parity
 from edgepack.onnx_graph.encoder import Encoder
 from edgepack.progress import Progress
@@ -67,10 +68,10 @@ def variant_of(profile: Profile, section: Quantize) -> Variant | None:
     """The variant that a target needs; None if it takes the model of this machine."""
     if profile.provider == CUDA:
         precision: Precision = "float32" if section.method == "none" else "float16"
-        return Variant("cuda", precision, f"{CUDA} runs float16 fastest", gpu=True)
+        return Variant("cuda", precision, message("ship.cuda", provider=CUDA), gpu=True)
     lacks_vnni = "x86_64" in profile.machines and profile.isa is not None and not _VNNI.intersection(profile.isa)
     if lacks_vnni and section.makes_int8 and not section.reduced_range:
-        return Variant("7-bits", "int8", "not every CPU of the target has VNNI", reduced=True)
+        return Variant("7-bits", "int8", message("ship.no_vnni"), reduced=True)
     return None
 
 
@@ -123,7 +124,7 @@ def make(
         model_mib=mebibytes((folder / "model.onnx").stat().st_size),
         parity=close.max_abs,
         parity_with="float ONNX",
-        note=f"for {', '.join(targets)}: {why}; scored on this machine's CPU",
+        note=message("note.variant", targets=targets, why=why),
     )
     progress.line(f"{name}: {row.note}")
     size = (folder / "model.onnx").stat().st_size
@@ -135,17 +136,17 @@ def _decided(
 ) -> tuple[Precision, Encoder | None, str]:
     """The precision of the variant, its encoder, and the reason."""
     if source.encoder is None or variant.precision == "float32":
-        return "float32", source.encoder, variant.why if source.encoder else "the graph was not understood: float32"
+        return "float32", source.encoder, variant.why if source.encoder else message("ship.not_understood")
     float_model = evaluation.opened(source.float_folder)
     if variant.precision == "int8":
         if source.made is None or source.ranged is None:
-            return "float32", source.encoder, "nothing could be quantized"
+            return "float32", source.encoder, message("ship.nothing")
         trials = Trials(float_model, writer.trial("int8", out), writer.data, progress)
         encoder, made = int8_search.elsewhere(source.ranged, source.made, trials, progress)
-        return "int8", encoder, f"{variant.why}; {selection.describe_choice(made, reduced=writer.reduced)}"
+        return "int8", encoder, joined(variant.why, selection.describe_choice(made, reduced=writer.reduced))
     trials = Trials(float_model, writer.trial("float16", out), writer.data, progress)
     trial = trials.trial("float16", source.encoder)
     lost = selection.describe_drop(trial.drop_points, len(trials.rows))
     if evaluation.exceeds(trial.drop_points, trials.may_lose(section.max_drop_points)):
-        return "float32", source.encoder, f"float16 is {lost}, more than it may: float32"
-    return "float16", source.encoder, f"{variant.why}; {lost}"
+        return "float32", source.encoder, message("ship.half_loses", lost=lost)
+    return "float16", source.encoder, joined(variant.why, lost)

@@ -22,6 +22,7 @@ from edgepack.errors import (
     UsageError,
 )
 from edgepack.gating.golden_rows_option import GoldenRowsOption
+from edgepack.messages import message
 from edgepack.progress import Progress
 from edgepack.sandbox import runner as sandbox
 from edgepack.sandbox.confinement import SandboxLimits
@@ -120,9 +121,9 @@ def gate_file(
     lacking = this_machine.lacking(target.machines, target.provider, target.interpreter, libc_min=target.libc_min)
     if lacking is not None:
         raise TargetUnreachableError(
-            f"{bundle.name} cannot be gated on this machine",
+            message("mistake.not_here", bundle=bundle.name),
             why=lacking.why,
-            fix=f"on a device of target {target.profile}: sh {bundle.name} gate",
+            fix=message("mistake.on_device", target=target.profile, bundle=bundle.name),
         )
     options = ["--json", *rows.arguments(), *(["--without-gates"] if own else [])]
     edgert = [sys.executable, "-I", "-m", "edgepack_runtime", "gate", bundle.resolve()]
@@ -147,7 +148,7 @@ def gate_confined(
     with scratch_folder("edgepack-gate-") as scratch, gate_lock.hold(progress.line):
         limits = SandboxLimits.here(scratch)
         limits = replace(limits, silence_s=limits.silence_s + quiet_s)
-        return sandbox.run(job, tuple[int, dict[str, Any]], scratch, progress, stage="gate", limits=limits)
+        return sandbox.run(job, tuple[int, dict[str, Any]], scratch / "sandbox", progress, stage="gate", limits=limits)
 
 
 def _gate_own(bundle: Path, rows: GoldenRowsOption, progress: Progress) -> tuple[int, dict[str, Any]]:

@@ -15,6 +15,7 @@ from edgepack.report.gates import NOT_MEASURED, Gates, NotGated, TargetGates
 from edgepack_runtime.bundle.manifest import Manifest
 from edgepack_runtime.errors import ExitCode
 from edgepack_runtime.schema import figures
+from edgepack_runtime.schema.gates import ABOVE_MAJORITY, declared
 from edgepack_runtime.schema.receipt import VERDICTS, BundleFacts, GateReceipt
 from edgepack_runtime.stats import intervals
 
@@ -126,10 +127,13 @@ def _document_of(error: EdgepackError) -> dict[str, str]:
     return {"what": error.what, "why": error.why, "fix": error.fix}
 
 
-def readable(receipt: Mapping[str, Any], *, without_rows: bool = False) -> Mapping[str, Any]:
+def readable(
+    receipt: Mapping[str, Any], *, manifest: Manifest | None = None, without_rows: bool = False
+) -> Mapping[str, Any]:
     """Validate the parts of `receipt` that are printed; numbers in its conditions that are not finite become None.
 
     Args:
+        manifest: of the bundle, whose gates the receipt must have; None if it is not known.
         without_rows: gates on rows that are not there were waived; the device cannot waive them by itself.
 
     Raises:
@@ -147,6 +151,8 @@ def readable(receipt: Mapping[str, Any], *, without_rows: bool = False) -> Mappi
         raise StageFailedError("gate: the receipt cannot be read", why="it names no bundle")
     if not read.checks and not read.unmeasured:
         raise StageFailedError("gate: the receipt cannot be read", why="it has no gate, not even one without a figure")
+    if manifest is not None and (lacking := sorted(_limited(manifest.gates) - _named(read))):
+        raise StageFailedError("gate: the receipt cannot be read", why=f"it lacks {', '.join(lacking)}")
     if (verdict := intervals.overall([*(check.verdict for check in read.checks), *undecided])) != read.verdict:
         why = f"its verdict is {read.verdict}, and that of its gates {verdict}"
         raise StageFailedError("gate: the receipt contradicts itself", why=why)
@@ -158,6 +164,22 @@ def readable(receipt: Mapping[str, Any], *, without_rows: bool = False) -> Mappi
                 fix="use the edgepack that built it",
             )
     return found
+
+
+def _limited(gates: Mapping[str, Any]) -> set[str]:
+    """The gates that a manifest limits by a number."""
+
+    def limit(gate: str) -> Any:
+        value: Any = gates
+        for key in gate.split("."):
+            value = value.get(key) if isinstance(value, Mapping) else None
+        return value
+
+    return {gate for gate in declared() if isinstance(limit(gate), (int, float)) and gate != ABOVE_MAJORITY}
+
+
+def _named(receipt: GateReceipt) -> set[str]:
+    return {check.gate for check in receipt.checks} | {one.gate for one in receipt.unmeasured}
 
 
 def _require_flat(value: Any, levels: int = _MOST_LEVELS) -> None:

@@ -146,7 +146,7 @@ def _open(path: Path) -> _Opened:
 
 def _gate_here(bundle: _Opened, request: GateRequest, output: _SharedLog) -> GateResult:
     code, found = gate_file(bundle.path, output.of(LOCAL), request.rows)
-    receipt = readable(found, without_rows=request.rows.without)
+    receipt = readable(found, manifest=bundle.manifest, without_rows=request.rows.without)
     result = GateResult(LOCAL, bundle.path.name, bundle.manifest, code, receipt)
     return _stored(result, _store(bundle, LOCAL, None, request))
 
@@ -166,8 +166,9 @@ def _gate_device(
             found = remote.gate_installed(verified, connection, request.remote_dir, request.rows, log)
         else:
             found = remote.gate(verified, connection, request.remote_dir, request.rows, log)
-    receipt = readable(found.receipt, without_rows=request.rows.without)
-    result = GateResult(name, *_described(bundle), found.exit_code, receipt, device=found.device, copied=found.copied)
+    file_name, manifest = _described(bundle)
+    receipt = readable(found.receipt, manifest=manifest, without_rows=request.rows.without)
+    result = GateResult(name, file_name, manifest, found.exit_code, receipt, device=found.device, copied=found.copied)
     result = _stored(result, _store(bundle, name, target, request))
     if result.kept is not None:
         log(f"receipt {result.kept}")

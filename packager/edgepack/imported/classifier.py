@@ -31,6 +31,7 @@ from edgepack.imported.conversion import (
     PARITY_RUNS,
 )
 from edgepack.imported.rows import ImportedRowsStage
+from edgepack.messages import message
 from edgepack.onnx_graph import parity
 from edgepack.onnx_graph.graph_writer import OUTPUT, Layout, fastest
 from edgepack.onnx_graph.imported_classifier import ImportedClassifier, precision_of
@@ -66,6 +67,15 @@ _PADDING_TOLERANCE: Final = 1e-3  # of the largest logit: batches are summed in 
 
 
 @dataclass(frozen=True)
+class Measured:
+    """What the sandbox returns: the models, and what it found about the graph for `ModelConfig`."""
+
+    models: ExportArtifact
+    run_alone: bool
+    hides_padding: bool
+
+
+@dataclass(frozen=True)
 class ClassifierStage(Stage[ExportArtifact]):
     """Writes `onnx-float/`, and `onnx-int8/` if it is wanted.
 
@@ -78,7 +88,7 @@ class ClassifierStage(Stage[ExportArtifact]):
     rows: ImportedRowsStage
 
     name = "graphs"
-    version = 3
+    version = 4
     kind = ExportArtifact
     libraries = IMPORT_LIBRARIES
     measures = True
@@ -105,23 +115,39 @@ class ClassifierStage(Stage[ExportArtifact]):
         return [keys.whole(ctx[self.rows]), *inputs, *keys.runtime()]
 
     def run(self, ctx: Context, out: Path) -> ExportArtifact:
-        data = ctx.artifact(self.rows)
+        data, made = ctx.artifact(self.rows), out / "sandbox"
         reads = [Path(self.section.graph), *self._files, data.folder]
-        job = functools.partial(self.write, data, out)
-        return sandbox.run(job, ExportArtifact, out, ctx.progress, stage=self.name, reads=reads)
+        leaves = conversion.leaves([MODEL_NAME], int8=self.quantize.method == "ptq")
+        job = functools.partial(self._in_sandbox, data, made, leaves)
+        found = sandbox.run(job, Measured, made, ctx.progress, stage=self.name, reads=reads, leaves=leaves)
+        export = conversion.taken(found.models, made, out)
+        config = replace(self._config(data), run_alone=found.run_alone, hides_padding=found.hides_padding)
+        for model in export.models:
+            shutil.copyfile(self.section.vocab, out / model.folder / VOCAB_NAME)
+            _write_config(out / model.folder, replace(config, precision=model.precision))
+        selection.write_texts(data.read("test"), out)
+        return export
 
-    def write(self, data: DataArtifact, out: Path, progress: Progress) -> ExportArtifact:
-        """The work of `run`, in the sandbox."""
-        labels, order = _in_order(tuple(self.section.labels), data.task)
-        config = ModelConfig(
+    def _config(self, data: DataArtifact) -> ModelConfig:
+        return ModelConfig(
             task=data.task,
-            labels=labels,
+            labels=_in_order(tuple(self.section.labels), data.task)[0],
             max_length=self.section.max_length,
             precision="float32",
             tokenizer=TokenizerConfig(ERNIE if self.section.tokenizer == "ernie" else BERT, self.section.lower_case),
             engine=ON_CPU,
             multi_label=data.multi_label,
         )
+
+    def _in_sandbox(self, data: DataArtifact, made: Path, leaves: Sequence[str], progress: Progress) -> Measured:
+        with tempfile.TemporaryDirectory() as scratch:
+            found = self.write(data, Path(scratch), progress)
+            conversion.hand_over(Path(scratch), made, leaves)
+        return replace(found, models=replace(found.models, folder=made))
+
+    def write(self, data: DataArtifact, out: Path, progress: Progress) -> Measured:
+        """Write and measure the model folders, in the sandbox."""
+        order, config = _in_order(tuple(self.section.labels), data.task)[1], self._config(data)
         folder = out / FLOAT_FOLDER
         folder.mkdir()
         shutil.copyfile(self.section.vocab, folder / VOCAB_NAME)
@@ -154,11 +180,12 @@ class ClassifierStage(Stage[ExportArtifact]):
         if self.quantize.method == "ptq":
             exported.append(_int8(runs, folder, config, rows, out, progress))
         float_model, *small = selection.measured(exported, data, progress)
-        if not small:
-            return ExportArtifact(out, None, float_model, None, precision, "the model as it was imported")
-        ships, reason = selection.choose_imported(float_model, small[0], self.quantize.max_drop_points)
-        progress.line(reason)
-        return ExportArtifact(out, None, float_model, small[0], ships.precision, reason)
+        found = ExportArtifact(out, None, float_model, None, precision, message("ship.as_imported"))
+        if small:
+            ships, reason = selection.choose_imported(float_model, small[0], self.quantize.max_drop_points)
+            progress.line(reason)
+            found = replace(found, small_model=small[0], shipped=ships.precision, reason=reason)
+        return Measured(found, config.run_alone, config.hides_padding)
 
 
 def _in_order(labels: tuple[str, ...], task: str) -> tuple[tuple[str, ...], list[int] | None]:

@@ -1,14 +1,14 @@
 """Conversion of imported graphs: ONNX is copied; graphs of Paddle are converted, and compared with Paddle Inference.
 
-All of this but `files` runs in the sandbox alone.
+All of this but `files`, `leaves` and `taken` runs in the sandbox alone.
 """
 
 from __future__ import annotations
 
 import math
 import shutil
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -17,6 +17,7 @@ import numpy.typing as npt
 import onnx
 import onnxruntime
 
+from edgepack.artifacts import ExportArtifact
 from edgepack.errors import StageFailedError
 from edgepack.export.handler_answers import Run
 from edgepack.progress import Progress
@@ -25,6 +26,7 @@ from edgepack.sandbox import operators
 from edgepack.training import environment
 from edgepack.util import confined_files
 from edgepack.util.text import counted
+from edgepack_runtime.bundle.model_config import weight_bytes
 
 FLOAT_FOLDER: Final = "onnx-float"
 INT8_FOLDER: Final = "onnx-int8"
@@ -38,6 +40,38 @@ _OLD_GRAPH: Final = (
     "a .pdmodel of Paddle 2 converts with Paddle 2.6: make .venv-paddle26/.installed, and build with "
     ".venv-paddle26/bin/edgepack; or export the model again with Paddle 3"
 )
+
+
+def leaves(graphs: Iterable[str], *, int8: bool) -> list[str]:
+    """The files that the sandbox leaves for the graphs of these file names."""
+    return [f"{folder}/{graph}" for graph in graphs for folder in (FLOAT_FOLDER, INT8_FOLDER)[: 1 + int8]]
+
+
+def hand_over(models: Path, made: Path, leaves: Iterable[str]) -> None:
+    """Move the graphs out of the model folders that were tried; the build adds the other files from their sources."""
+    for leaf in leaves:
+        (made / leaf).parent.mkdir(exist_ok=True)
+        shutil.move(models / leaf, made / leaf)
+
+
+def taken(found: ExportArtifact, made: Path, out: Path) -> ExportArtifact:
+    """The result of the sandbox, with its graphs moved to `out`. Folders and sizes are not those that it returned.
+
+    Raises:
+        StageFailedError: it returned other models than those that it left.
+    """
+    folders = [folder for folder in (FLOAT_FOLDER, INT8_FOLDER) if (made / folder).is_dir()]
+    precisions = [model.precision for model in found.models]
+    if len(precisions) != len(folders) or found.shipped not in precisions or precisions[1:] not in ([], ["int8"]):
+        raise StageFailedError(f"graphs: the process of the model returned the models {precisions}")
+    for folder in folders:
+        (made / folder).rename(out / folder)
+    made.rmdir()
+    float_model, *small = (
+        replace(model, folder=folder, onnx_bytes=weight_bytes(out / folder))
+        for model, folder in zip(found.models, folders, strict=True)
+    )
+    return ExportArtifact(out, None, float_model, small[0] if small else None, found.shipped, found.reason)
 
 
 @dataclass(frozen=True)

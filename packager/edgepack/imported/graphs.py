@@ -11,7 +11,15 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
-from edgepack.artifacts import SCORES_FILE, ExamplesArtifact, ExportArtifact, LedgerRow, ModelFile, mebibytes
+from edgepack.artifacts import (
+    SCORES_FILE,
+    ExamplesArtifact,
+    ExportArtifact,
+    LedgerRow,
+    ModelFile,
+    Precision,
+    mebibytes,
+)
 from edgepack.bundle import packages
 from edgepack.errors import StageFailedError
 from edgepack.export import handler_answers, selection
@@ -26,6 +34,7 @@ from edgepack.imported.conversion import (
     PARITY_RUNS,
 )
 from edgepack.imported.examples import ExamplesStage
+from edgepack.messages import message
 from edgepack.progress import Progress
 from edgepack.recipe.model import ImportedModel, ImportedQuantize
 from edgepack.sandbox import runner as sandbox
@@ -47,6 +56,14 @@ _LEAST_ROWS: Final = 4
 
 
 @dataclass(frozen=True)
+class Scored:
+    """What the sandbox returns: the models, and scores of the examples by precision."""
+
+    models: ExportArtifact
+    scores: dict[Precision, list[float]]
+
+
+@dataclass(frozen=True)
 class GraphsStage(Stage[ExportArtifact]):
     """Writes `onnx-float/`, `onnx-int8/` if it is wanted, and `scores.json`.
 
@@ -65,7 +82,7 @@ class GraphsStage(Stage[ExportArtifact]):
     examples: ExamplesStage
 
     name = "graphs"
-    version = 3
+    version = 4
     kind = ExportArtifact
     libraries = IMPORT_LIBRARIES
     measures = True
@@ -90,8 +107,35 @@ class GraphsStage(Stage[ExportArtifact]):
         site = None
         if self.requirements is not None:
             site = packages.unpacked_here(self.requirements, ctx.targets, ctx.progress, default_cache() / "packages")
-        job = functools.partial(self.write, ctx.artifact(self.examples), site, out)
-        return sandbox.run(job, ExportArtifact, out, ctx.progress, stage=self.name)  # a handler reads what it likes
+        examples, made = ctx.artifact(self.examples), out / "sandbox"
+        apart = self._calibration_rows(examples) if self._is_int8_tried else 0
+        job = functools.partial(self.write, examples, site, apart, made)
+        # A handler reads what it likes.
+        found = sandbox.run(job, Scored, made, ctx.progress, stage=self.name, leaves=self._leaves)
+        export = conversion.taken(found.models, made, out)
+        for model in export.models:
+            self._complete(out / model.folder, model.precision, examples)
+            scores = found.scores.get(model.precision, [])
+            if len(scores) != examples.rows - apart or not all(0 <= score <= 1 for score in scores):
+                raise StageFailedError("graphs: the process of the model returned scores of other examples")
+        (out / SCORES_FILE).write_text(json.dumps({"first": apart, **found.scores}) + "\n", encoding="utf-8")
+        return export
+
+    @property
+    def _is_int8_tried(self) -> bool:
+        return self.quantize.method == "ptq"
+
+    @property
+    def _leaves(self) -> list[str]:
+        return conversion.leaves((f"{name}.onnx" for name in self.section.graphs), int8=self._is_int8_tried)
+
+    def _complete(self, folder: Path, precision: Precision, examples: ExamplesArtifact) -> None:
+        """Add to the graphs of a model folder what the handler needs."""
+        shutil.copyfile(self.handler, folder / HANDLER_NAME)
+        for file in self.section.files:
+            shutil.copyfile(file, folder / Path(file).name)
+        handler = HandlerConfig(examples.item, tuple(sorted(self.section.graphs)))
+        (folder / CONFIG_NAME).write_bytes(dump(ModelConfig(CUSTOM, (), 0, precision, handler=handler)))
 
     def _calibration_rows(self, examples: ExamplesArtifact) -> int:
         """The first examples calibrate INT8, at most a quarter, and are not scored.
@@ -106,88 +150,84 @@ class GraphsStage(Stage[ExportArtifact]):
             )
         return min(MOST_RUNS, examples.rows // 4)
 
-    def write(self, examples: ExamplesArtifact, site: Path | None, out: Path, progress: Progress) -> ExportArtifact:
-        """The work of `run`, in the sandbox. `site` is the folder of the packages that the handler imports."""
-        folder = out / FLOAT_FOLDER
-        folder.mkdir()
-        sources = {
-            name: conversion.write(file, folder / f"{name}.onnx", progress)
-            for name, file in self.section.graphs.items()
-        }
-        shutil.copyfile(self.handler, folder / HANDLER_NAME)
-        for file in self.section.files:
-            shutil.copyfile(file, folder / Path(file).name)
-        _write_config(folder, "float32", examples, self.section)
-        with tempfile.TemporaryDirectory(dir=out) as scratch:
-            ptq = self.quantize.method == "ptq"
-            runs = Path(scratch) if ptq or any(sources.values()) else None
-            apart = self._calibration_rows(examples) if ptq else 0
+    def write(
+        self, examples: ExamplesArtifact, site: Path | None, apart: int, made: Path, progress: Progress
+    ) -> Scored:
+        """The work of `run`, in the sandbox.
+
+        Args:
+            site: the folder of the packages that the handler imports.
+            apart: number of the first examples that calibrate INT8 and are not scored.
+            made: where the graphs go.
+        """
+        ptq = self._is_int8_tried
+        with tempfile.TemporaryDirectory() as scratch:
+            models = Path(scratch)
+            folder, small, runs = models / FLOAT_FOLDER, models / INT8_FOLDER, models / "runs"
+            folder.mkdir()
+            runs.mkdir()
+            sources = {
+                name: conversion.write(file, folder / f"{name}.onnx", progress)
+                for name, file in self.section.graphs.items()
+            }
+            self._complete(folder, "float32", examples)
             [found] = handler_answers.answer(
                 [folder],
                 examples,
                 site,
                 "answers of the handler",
                 progress,
-                runs=runs,
+                runs=runs if ptq or any(sources.values()) else None,
                 most_runs=MOST_RUNS if ptq else PARITY_RUNS,
                 recorded_rows=apart or RECORDED_ROWS,
             )
-            recorded = {} if runs is None else {name: handler_answers.read_runs(runs, name) for name in sources}
+            recorded = {name: handler_answers.read_runs(runs, name) for name in sources}
             compared = {
                 name: conversion.parity(source, recorded[name][:PARITY_RUNS])
                 for name, source in sources.items()
                 if source is not None
             }
             if ptq:
-                _write_int8(folder, recorded, out / INT8_FOLDER, progress)
-                _write_config(out / INT8_FOLDER, "int8", examples, self.section)
-        for name, off in compared.items():
-            progress.line(f"graph {name} agrees with Paddle Inference to {off:.1e}")
-        answers = {"float32": found}
-        if ptq:
-            folders = [folder, out / INT8_FOLDER]
-            both = handler_answers.answer(folders, examples, site, "answers of float and INT8", progress)
-            answers = {name: one.after(apart) for name, one in zip(("float32", "int8"), both, strict=True)}
-        scores = {name: one.scores for name, one in answers.items()}
-        (out / SCORES_FILE).write_text(json.dumps({"first": apart, **scores}) + "\n", encoding="utf-8")
-        row = _row("float ONNX", folder, answers["float32"])
+                _write_int8(folder, recorded, small, progress)
+                self._complete(small, "int8", examples)
+            for name, off in compared.items():
+                progress.line(f"graph {name} agrees with Paddle Inference to {off:.1e}")
+            answers: dict[Precision, Answers] = {"float32": found}
+            if ptq:
+                both = handler_answers.answer([folder, small], examples, site, "answers of float and INT8", progress)
+                answers = {"float32": both[0].after(apart), "int8": both[1].after(apart)}
+            conversion.hand_over(models, made, self._leaves)
+        scores = {name: list(one.scores) for name, one in answers.items()}
+        row = _row("float ONNX", made / FLOAT_FOLDER, answers["float32"])
         if compared:
             row = replace(row, parity=max(compared.values()), parity_with="Paddle Inference")
-        model = ModelFile(FLOAT_FOLDER, "float32", weight_bytes(folder), row, {row.score.metric: row.score})
+        model = _model(FLOAT_FOLDER, "float32", row, made)
         if not ptq:
-            return ExportArtifact(out, None, model, None, "float32", "the model as it was imported")
-        small_row = _row("INT8 ONNX", out / INT8_FOLDER, answers["int8"])
-        small_row = replace(small_row, note=f"calibrated on {counted(apart, 'other example')}")
-        small = ModelFile(
-            INT8_FOLDER, "int8", weight_bytes(out / INT8_FOLDER), small_row, {row.score.metric: small_row.score}
-        )
-        ships, reason = selection.choose_imported(model, small, self.quantize.max_drop_points)
-        return ExportArtifact(out, None, model, small, ships.precision, reason)
+            return Scored(ExportArtifact(made, None, model, None, "float32", message("ship.as_imported")), scores)
+        small_row = _row("INT8 ONNX", made / INT8_FOLDER, answers["int8"])
+        small_model = _model(INT8_FOLDER, "int8", replace(small_row, note=message("note.calibrated", n=apart)), made)
+        ships, reason = selection.choose_imported(model, small_model, self.quantize.max_drop_points)
+        return Scored(ExportArtifact(made, None, model, small_model, ships.precision, reason), scores)
 
 
 def _write_int8(folder: Path, runs: Mapping[str, Sequence[Run]], target: Path, progress: Progress) -> None:
-    """Write the INT8 form of a model folder, without its configuration."""
+    """Write the INT8 form of the graphs of a model folder."""
     from edgepack.export import imported_int8
 
     target.mkdir()
-    for file in sorted(folder.iterdir()):
-        if file.suffix != ".onnx":
-            shutil.copyfile(file, target / file.name)
-            continue
-        recorded = runs[file.stem]
+    for name, recorded in runs.items():
         if not recorded:
             raise StageFailedError(
-                f"graphs: {file.stem} cannot be quantized",
+                f"graphs: {name} cannot be quantized",
                 why="the handler ran it for no example",
                 fix="add an example that needs it, or set `quantize: {method: none}`",
             )
-        progress.line(f"quantizing {file.stem} with {counted(len(recorded), 'run')} of the examples")
-        imported_int8.write(file, recorded, target / file.name)
+        progress.line(f"quantizing {name} with {counted(len(recorded), 'run')} of the examples")
+        imported_int8.write(folder / f"{name}.onnx", recorded, target / f"{name}.onnx")
 
 
-def _write_config(folder: Path, precision: str, examples: ExamplesArtifact, section: ImportedModel) -> None:
-    config = ModelConfig(CUSTOM, (), 0, precision, handler=HandlerConfig(examples.item, tuple(sorted(section.graphs))))
-    (folder / CONFIG_NAME).write_bytes(dump(config))
+def _model(folder: str, precision: Precision, row: LedgerRow, made: Path) -> ModelFile:
+    return ModelFile(folder, precision, weight_bytes(made / folder), row, {row.score.metric: row.score})
 
 
 def _row(stage: str, folder: Path, found: Answers) -> LedgerRow:

@@ -16,7 +16,7 @@ from edgepack.stages.bundle import Payload
 from edgepack.util.hashing import sha256_file
 from edgepack_runtime.bundle import golden as names
 from edgepack_runtime.bundle.handler_examples import FILES_FOLDER, SELFTEST_EXAMPLES
-from edgepack_runtime.bundle.model_config import FILE, JSON, TEXT
+from edgepack_runtime.bundle.model_config import CONFIG_NAME, FILE, HANDLER_NAME, JSON, TEXT
 from edgepack_runtime.util.fs import read_regular
 
 LEAST_TOLERANCE: Final = 0.05  # of the mean score in the self-test
@@ -74,7 +74,7 @@ def make(recipe: CustomRecipe, export: ExportArtifact, examples: ExamplesArtifac
     golden[names.ROWS_FILE] = "".join(lines).encode()
     gates: dict[str, Any] = recipe.gates.model_dump(mode="json")
     return Payload(
-        model={f"{names.MODEL_FOLDER}/{file.name}": file for file in sorted(folder.iterdir())},
+        model={f"{names.MODEL_FOLDER}/{name}": folder / name for name in _model_files(recipe)},
         golden=golden,
         kept_rows=None,
         facts={
@@ -99,10 +99,13 @@ def make(recipe: CustomRecipe, export: ExportArtifact, examples: ExamplesArtifac
     )
 
 
+def _model_files(recipe: CustomRecipe) -> list[str]:
+    graphs = (f"{name}.onnx" for name in recipe.model.graphs)
+    return sorted([*graphs, *(Path(file).name for file in recipe.model.files), HANDLER_NAME, CONFIG_NAME])
+
+
 def _scores(export: ExportArtifact) -> tuple[int, list[float], list[float]]:
     """The number of the first example that was scored; the scores of the shipped model, and those in float.
-
-    The process of the model wrote them, and may have been taken over.
 
     Raises:
         StageFailedError: they are none, or very many.

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
+from edgepack.messages import message
 from edgepack.recipe.findings import Finding, Severity
 
 # Listed errors, and lines of warnings, of one kind in one file; more are counted.
@@ -50,7 +51,7 @@ class FindingLog:
         def warned(one: Finding) -> Finding:
             if one.severity == "warning":
                 return one
-            return replace(one, severity="warning", reason=f"{one.reason}; left out")
+            return replace(one, severity="warning", reason=message("found.left_out", reason=one.reason))
 
         most = MAX_LISTED["warning"]
         return tuple(_together([*map(warned, kept[:most])], self._counts[kind]) for kind, kept in self._kept.items())
@@ -76,5 +77,7 @@ def _together(warnings: Sequence[Finding], count: int) -> Finding:
     if count == 1:
         return first
     lines = ", ".join(f"{other.line}" for other in others if other.line is not None)
-    where = f": line{'s' if count > 2 else ''} {lines}{', ...' if count > len(warnings) else ''}" if lines else ""
-    return replace(first, reason=f"{first.reason}; {count - 1} more like it{where}")
+    lines += ", ..." if count > len(warnings) else ""
+    at = "found.at_lines" if count > 2 else "found.at_line"
+    where = message(at, lines=lines) if any(other.line is not None for other in others) else ""
+    return replace(first, reason=message("found.more", reason=first.reason, n=count - 1, where=where))

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from edgepack.messages import message
+
 Severity = Literal["error", "warning"]
 
 
@@ -28,8 +30,14 @@ class Finding:
         numbers = [str(number) for number in (self.line, self.column) if number is not None]
         return self.setting or ":".join([str(self.file), *numbers])
 
+    @property
+    def sentence(self) -> str:
+        """The finding as a message."""
+        severity = message(f"warn.{self.severity}")
+        return message("warn.finding", place=self.place, severity=severity, reason=self.reason, fix=self.fix)
+
     def __str__(self) -> str:
-        return f"{self.place}: {self.severity}: {self.reason}\n    fix: {self.fix}"
+        return self.sentence
 
 
 def errors(findings: list[Finding]) -> list[Finding]:

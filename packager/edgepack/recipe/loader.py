@@ -11,6 +11,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from edgepack.errors import RecipeInvalidError
+from edgepack.messages import joined, message
 from edgepack.recipe import overrides, search, validate_folder, validate_imported
 from edgepack.recipe.encoder_shapes import evenly_spread_layers, shape_of_model
 from edgepack.recipe.findings import Finding
@@ -33,7 +34,6 @@ from edgepack.recipe.trained_folder import read_labels
 from edgepack.recipe.training import FromTeacher, Qat
 from edgepack.recipe.validation import cross_checks
 from edgepack.recipe.yaml import Document, KeyPath, parse
-from edgepack.util.text import counted
 
 
 def load_recipe(
@@ -79,19 +79,20 @@ def load_recipe(
 def _read(path: Path) -> bytes:
     try:
         if not is_file(path):
-            kind = "a folder" if is_folder(path) else "not there"
-            raise _invalid(path, [Finding("error", path, None, f"it is {kind}", "give the path of a recipe")])
+            reason = message("mistake.is_a_folder" if is_folder(path) else "mistake.not_there")
+            raise _invalid(path, [Finding("error", path, None, reason, message("mistake.give_recipe"))])
         return path.read_bytes()
     except OSError as error:
-        finding = Finding("error", path, None, f"it cannot be read: {error}", "check the path and its permissions")
+        reason, fix = message("mistake.unreadable", why=str(error)), message("mistake.check_path")
+        finding = Finding("error", path, None, reason, fix)
         raise _invalid(path, [finding]) from error
 
 
 def _invalid(path: Path, findings: list[Finding]) -> RecipeInvalidError:
     return RecipeInvalidError(
-        f"the recipe {path} has {counted(len(findings), 'error')}",
-        why="; ".join(finding.reason for finding in findings[:3]) + ("; ..." if len(findings) > 3 else ""),
-        fix="correct what is named above and run the command again",
+        message("mistake.recipe", path=str(path), n=len(findings)),
+        why=joined(*(finding.reason for finding in findings[:3]), "..." if len(findings) > 3 else ""),
+        fix=message("mistake.correct"),
         findings=findings,
     )
 

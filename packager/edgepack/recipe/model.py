@@ -39,6 +39,10 @@ def _in_a_schema(pattern: re.Pattern[str]) -> str:
     return "^" + pattern.pattern.replace(r"\Z", "$")
 
 
+_Separator = Annotated[str, Field(min_length=1)]
+LabelSeparator = Annotated[_Separator | Annotated[tuple[_Separator, ...], Field(min_length=1)], MEANT]
+
+
 class Columns(Section):
     """Names of the columns (TSV, CSV) or keys (JSONL) to read. The task decides which ones are read."""
 
@@ -49,8 +53,10 @@ class Columns(Section):
         None, description="Column of the second texts of pairs. The default for pairs is `text_pair`."
     )
     label: str = Field("label", description="Column of the labels (words or numbers).")
-    labels: str | None = Field(
-        None, description="Instead of `label`, for any number of labels: a JSON list, or text with separators."
+    labels: Annotated[str | Annotated[tuple[str, ...], Field(min_length=2)] | None, MEANT] = Field(
+        None,
+        description="Instead of `label`, for any number of labels: a JSON list, or text with separators; or a list of "
+        "columns, each with 1 in the rows that have the label by its name, else 0.",
     )
     spans: str | None = Field(
         None, description="Column of lists of `{start, end, label}`. The default for token classification is `spans`."
@@ -101,7 +107,10 @@ class Columns(Section):
             return {key: getattr(self, key) for key in self.TAGGED}
         if self.spans is not None:
             return {"text": self.text, "spans": self.spans}
-        return self.texts | {self.answer: getattr(self, self.answer)}
+        answer = getattr(self, self.answer)
+        if isinstance(answer, tuple):
+            return self.texts | {f"{self.answer}.{place}": name for place, name in enumerate(answer)}
+        return self.texts | {self.answer: answer}
 
     def implied(self, task: TaskName) -> dict[str, str]:
         """The columns that `task` reads by default."""
@@ -135,7 +144,8 @@ class Data(Section):
     """The labelled rows: a file for each split, or one built-in generator for all three."""
 
     train: Rows = Field(
-        description="Training rows: .tsv, .csv or .jsonl, for tokens also .conll or .bio; or `builtin:reviews-zh`."
+        description="Training rows: .tsv, .csv, .xlsx (`file.xlsx#sheet`), .jsonl or .json, for tokens also .conll or "
+        ".bio; or `builtin:reviews-zh`."
     )
     dev: Rows | None = Field(
         None, description="Dev rows, for early stopping and model selection only; required if `train` is a file."
@@ -161,8 +171,8 @@ class Data(Section):
     seed: int = Field(0, ge=0, description="Seed of built-in data, of the sample and of the calibration rows.")
     calibration: Calibration = Field(Calibration(), description="Rows that decide the quantization ranges.")
     columns: Columns = Field(Columns(), description="Names of the columns to read.")
-    label_separator: str = Field(
-        "|", min_length=1, description="Separator of the labels in a cell of `columns.labels`."
+    label_separator: LabelSeparator = Field(
+        "|", description="Separator of the labels in a cell of `columns.labels`; or a list, of which each separates."
     )
 
 
@@ -528,8 +538,8 @@ class ImportedData(Section):
 
     test: Rows = Field(description="Rows for the gates, as `data.test` of a training: .tsv, .csv or .jsonl.")
     columns: Columns = Field(Columns(), description="Names of the columns to read.")
-    label_separator: str = Field(
-        "|", min_length=1, description="Separator of the labels in a cell of `columns.labels`."
+    label_separator: LabelSeparator = Field(
+        "|", description="Separator of the labels in a cell of `columns.labels`; or a list, of which each separates."
     )
 
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
+from edgepack.messages import message
 from edgepack.recipe.messages import did_you_mean
 from edgepack.recipe.yaml import KeyPath, Problem
 
@@ -27,14 +28,30 @@ def is_folder(path: Path) -> bool:
         return False
 
 
-PATH_FIX: Final = "give a path relative to the recipe's folder, or an absolute one"
+WORKBOOK: Final = ".xlsx"
+
+
+def sheet_of(file: Path) -> str:
+    """The sheet that `file.xlsx#sheet` names; "" without one."""
+    base, _, sheet = file.name.partition("#")
+    return sheet if base.lower().endswith(WORKBOOK) else ""
+
+
+def on_disk(file: Path) -> Path:
+    """The file of `file`, which may name a sheet of it."""
+    sheet = sheet_of(file)
+    return file.with_name(file.name[: -len(sheet) - 1]) if sheet else file
+
+
+PATH_FIX: Final = message("mistake.path")
 
 
 def check_there(where: KeyPath, value: str, wanted: str = "file") -> Iterator[Problem]:
     """A finding where no file is at `value`, the resolved path of the key `where`. `wanted` says what it should be."""
     file = Path(value)
     if is_folder(file):
-        yield where, f"{value[:200]!r} is a folder, and a file is wanted", f"give the path of a {wanted}"
+        reason = message("mistake.is_folder", path=repr(value[:200]))
+        yield where, reason, message("mistake.give_path", wanted=wanted)
     elif not is_file(file):
         try:
             others = sorted(other for other in file.parent.iterdir() if is_file(other))
@@ -43,14 +60,15 @@ def check_there(where: KeyPath, value: str, wanted: str = "file") -> Iterator[Pr
         # By their stems: most of them share a suffix.
         near = difflib.get_close_matches(file.stem.lower(), [other.stem for other in others])
         names = [other.name for other in others if other.stem in near]
-        yield where, f"there is no file {value[:200]!r}", path_fix(value) or did_you_mean(file.name, names, PATH_FIX)
+        fix = path_fix(value) or did_you_mean(file.name, names, PATH_FIX)
+        yield where, message("mistake.no_file", path=repr(value[:200])), fix
 
 
 def path_fix(value: str) -> str | None:
     """The fix of a path that is wrong by its form (`~`, backslashes); None if the form is right."""
     if any(part.startswith("~") for part in Path(value).parts):
-        return "`~` is not filled in: write `${HOME}`"
-    return "write `/` between folders" if "\\" in value else None
+        return message("mistake.home")
+    return message("mistake.slash") if "\\" in value else None
 
 
 def without_folders(value: Any) -> Any:

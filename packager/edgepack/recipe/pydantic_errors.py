@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from pydantic_core import ErrorDetails
 
+from edgepack.messages import joined, message
 from edgepack.recipe import keys
 from edgepack.recipe.findings import Finding
 from edgepack.recipe.messages import did_you_mean, listed
@@ -51,46 +52,49 @@ def _words(document: Document, kind: type[BaseRecipe], path: KeyPath, error: str
     node = next(iter(keys.at(kind, path)))
     about = f" ({node['description'].rstrip('.')})" if "description" in node else ""
     if error == "missing":
-        return f"`{name}`: it is missing", f"add `{path[-1]}:`{about}"
+        return message("mistake.missing", key=name), message("mistake.add", key=path[-1], about=about)
     value, raw = document.get(*path), document.places[path].raw
     wanted, allowed, shown = keys.type_of(node), keys.range_of(node), _shown(value, raw)
     if error.endswith("_type") or error == "int_from_float":
         below = [key for section in keys.sections(kind, path) for key in section["properties"]]
-        fix = f"write keys below it, indented: {listed(dict.fromkeys(below))}" if below else f"write {wanted}{about}"
+        fix: str = message("mistake.write", wanted=wanted, about=about)
+        if below:
+            fix = message("mistake.write_below", keys=listed(dict.fromkeys(below)))
         if wanted == "text" and raw and re.search(node.get("pattern", ""), raw):
-            fix = f'put it in quotes: `"{raw}"`'
-        return f"`{name}`: expected {wanted}, found {shown}", fix
-    fix = f"write {wanted}: {allowed}{about}"
+            fix = message("mistake.quote", raw=raw)
+        return message("mistake.type", key=name, wanted=wanted, found=shown), fix
+    instead = message("mistake.write_allowed", wanted=wanted, allowed=allowed, about=about)
     choices = [str(choice) for choice in keys.literals(node)]
-    fix = did_you_mean(value, choices, fix) if isinstance(value, str) else fix
-    return f"`{name}`: {shown} is out of range; allowed: {allowed}", fix
+    fix = did_you_mean(value, choices, instead) if isinstance(value, str) else instead
+    return message("mistake.range", key=name, found=shown, allowed=allowed), fix
 
 
 def _unknown(document: Document, kind: type[BaseRecipe], path: KeyPath) -> tuple[str, str]:
     key, around = str(path[-1]), path[:-1]
     written = document.get(*around)
     meant = max(keys.sections(kind, around), key=lambda section: len(section["properties"].keys() & written.keys()))
-    where = f"`{dotted(around)}`" if around else "a recipe"
-    fix = did_you_mean(key, meant["properties"], f"remove it; {where} takes {listed(meant['properties'])}")
+    where = f"`{dotted(around)}`" if around else message("mistake.a_recipe")
+    otherwise = message("mistake.remove", where=where, keys=listed(meant["properties"]))
+    fix = did_you_mean(key, meant["properties"], otherwise)
     top = keys.schema_of(kind)["properties"]
     others = [one.CALLED for one in KINDS if one not in (kind, LinearRecipe) and keys.at(one, (key,))]
     if homes := [f"`{home}`" for home in top if any(key in one["properties"] for one in keys.sections(kind, (home,)))]:
-        fix = f"it belongs below {' or '.join(homes)}: indent it there"
+        fix = message("mistake.belongs", homes=homes)
         if path == ("model",):
-            fix = f"{fix}; {MODEL_FIX}"
+            fix = joined(fix, MODEL_FIX)
     elif path == ("model", "folder"):
         fix = "keep `folder` or `graph`: a folder of a training needs no graph"
     elif not around and others:
-        fix = f"it is for {' and '.join(others)}"
+        fix = message("mistake.is_for", kinds=others)
     elif "." in key:
-        fix = f"write `{key.rpartition('.')[2][:60]}:` below the section it belongs to, indented"
-    return f"unknown key `{key[:60]}` in {where}", fix
+        fix = message("mistake.nest", key=key.rpartition(".")[2][:60])
+    return message("mistake.unknown_key", key=key[:60], where=where), fix
 
 
 def _shown(value: Any, raw: str | None) -> str:
     """A value for messages, as written in the file."""
     if value is None:
-        return "nothing"
+        return message("mistake.nothing")
     if isinstance(value, dict | list):
         kind = "section" if isinstance(value, dict) else "list"
         return f"a {kind}" if value else f"an empty {kind}"

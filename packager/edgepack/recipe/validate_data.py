@@ -19,13 +19,13 @@ from edgepack.recipe.model import (
     TextKinds,
     is_builtin,
 )
-from edgepack.recipe.paths import check_there, is_file
+from edgepack.recipe.paths import WORKBOOK, check_there, is_file, on_disk
 from edgepack.recipe.section import or_none
 from edgepack.recipe.yaml import KeyPath, Problem
 from edgepack_runtime.tasks.registry import ONE_TEXT, TASK_NAMES, TOKENS, task_by_name, tasks_named
 
 TAGGED_SUFFIXES: Final = (".conll", ".bio")  # a token and its tag on each line
-TABLE_SUFFIXES: Final = (".tsv", ".csv", ".jsonl")
+TABLE_SUFFIXES: Final = (".tsv", ".csv", WORKBOOK, ".jsonl", ".json")
 UNLABELLED_SUFFIXES: Final = (".txt", *TABLE_SUFFIXES)
 BUILTIN_SOURCES: Final = ("builtin:reviews-zh",)
 _WHERE: Final[KeyPath] = ("data", "columns")
@@ -156,7 +156,7 @@ def check_vocabulary(recipe: Recipe) -> Iterator[Problem]:
 
 def _check_split(name: str, value: str, task: str | None) -> Iterator[Problem]:
     where: KeyPath = ("data", name)
-    suffix = Path(value).suffix.lower()
+    suffix = on_disk(Path(value)).suffix.lower()
     suffixes = (*TABLE_SUFFIXES, *(TAGGED_SUFFIXES if task is None or task_by_name(task).per_token else ()))
     if is_builtin(value):
         yield where, "it cannot be built-in alone", f"set `data.train: {BUILTIN_SOURCES[0]}` only"
@@ -164,13 +164,13 @@ def _check_split(name: str, value: str, task: str | None) -> Iterator[Problem]:
         other = f", or set `task: {TOKENS}`" if suffix in TAGGED_SUFFIXES else ""
         yield where, f"{value[:200]!r} is not a table", f"give a file of {listed(suffixes)}{other}"
     else:
-        yield from check_there(where, value)
+        yield from check_there(where, str(on_disk(Path(value))))
 
 
 def _check_same_file(splits: Mapping[str, str | None]) -> Iterator[Problem]:
     seen: dict[Path, str] = {}
     for name, value in splits.items():
-        if value is None or not is_file(Path(value)):
+        if value is None or not is_file(on_disk(Path(value))):
             continue
         file = Path(value).resolve()
         if file in seen:
@@ -180,7 +180,7 @@ def _check_same_file(splits: Mapping[str, str | None]) -> Iterator[Problem]:
 
 def _check_texts(where: KeyPath, value: str, task: str | None) -> Iterator[Problem]:
     suffixes = TABLE_SUFFIXES if task is not None and task_by_name(task).pairs else UNLABELLED_SUFFIXES
-    if Path(value).suffix.lower() not in suffixes:
+    if on_disk(Path(value)).suffix.lower() not in suffixes:
         yield where, f"{value[:200]!r} is not a file of texts", f"give a file of {listed(suffixes)}"
     else:
-        yield from check_there(where, value)
+        yield from check_there(where, str(on_disk(Path(value))))

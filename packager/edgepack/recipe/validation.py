@@ -10,6 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
+from edgepack.messages import message
 from edgepack.recipe import validate_data, validate_folder, validate_imported, validate_training
 from edgepack.recipe.findings import Finding
 from edgepack.recipe.messages import did_you_mean, listed
@@ -52,7 +53,7 @@ def cross_checks(
         with suppress(AbsentError):  # what is read is wrong, and has a finding
             problems.extend(check(recipe))
     return [
-        document.error(path, f"`{dotted(path)}`: {reason}", fix)
+        document.error(path, message("mistake.at_key", key=dotted(path), reason=reason), fix)
         for path, reason, fix in problems
         if path not in reported
     ]

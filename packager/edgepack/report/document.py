@@ -30,6 +30,7 @@ from edgepack.artifacts import (
     mebibytes,
 )
 from edgepack.data.suitability import LabelledRows, check_suited
+from edgepack.messages import message
 from edgepack.recipe.model import (
     AnyRecipe,
     BaseRecipe,
@@ -65,7 +66,6 @@ from edgepack.report.model import (
 )
 from edgepack.results import Build, NotRunHere, TargetResult, Verdict
 from edgepack.util.hashing import sha256_file
-from edgepack.util.text import counted
 from edgepack.util.versions import tool_versions
 from edgepack_runtime.stats import intervals
 from edgepack_runtime.util.fs import read_regular
@@ -204,11 +204,11 @@ def _warnings(data: DataArtifact, recipe: BaseRecipe) -> list[str]:
     """Warnings about the data; only their number if the bundle does not carry its rows, because they quote the data."""
     if recipe.gates.golden.carry or not data.warnings:
         return list(data.warnings)
-    return [f"{counted(len(data.warnings), 'warning')} about the data, which may quote it: `edgepack check` tells"]
+    return [message("warn.of_rows", n=len(data.warnings))]
 
 
 def _cut_texts(data: DataArtifact, recipe: TextKinds) -> list[str]:
-    return [f"warning: {finding.reason}" for finding in check_suited(recipe, LabelledRows.of(data))]
+    return [message("warn.of_recipe", reason=finding.reason) for finding in check_suited(recipe, LabelledRows.of(data))]
 
 
 def _split(data: DataArtifact, split: Split) -> Rows:
@@ -310,7 +310,7 @@ def _combined(found: CombineArtifact, metric: str) -> Combined:
     return Combined(
         chosen=found.chosen,
         why=found.why,
-        gain=found.method("encoder").gains[metric].over("it", "a linear model"),
+        gain=found.method("encoder").gains[metric].over(message("name.it"), message("name.a_linear")),
         fit=found.fit,
         methods=tuple(
             _copied(

@@ -10,15 +10,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
+from edgepack.messages import joined, message
 from edgepack.report.model import Report, Target
-from edgepack.util.text import counted
 from edgepack_runtime.schema.figures import NOTHING, quantity, span, telling_digits
 from edgepack_runtime.schema.receipt import BundleFacts, GateCheck, GateReceipt
 from edgepack_runtime.stats import intervals
 
 NOT_MEASURED: Final = "not measured"
-# Words for results that did not pass, by verdict.
-_OF_RESULTS: Final = {intervals.FAIL: "failed", intervals.INCONCLUSIVE: "inconclusive", NOT_MEASURED: NOT_MEASURED}
+_OF_RESULTS: Final = {  # messages about results that did not pass
+    intervals.FAIL: "results.failed", intervals.INCONCLUSIVE: "results.inconclusive",
+    NOT_MEASURED: "results.not_measured",
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -157,12 +159,13 @@ class Gates:
     def summary(self) -> str:
         """The verdict; with numbers if there are several: `fail (3 of 5 results passed; 1 failed, 1 not measured)`."""
         verdicts = Counter(result.verdict for result in self.results)
-        many = verdicts.total()
-        if many < 2:
-            return self.verdict
-        others = [f"{verdicts[verdict]} {words}" for verdict, words in _OF_RESULTS.items() if verdicts[verdict]]
-        passed = f"{verdicts[intervals.PASS]} of {counted(many, 'result')} passed"
-        return f"{self.verdict} ({'; '.join(filter(None, (passed, ', '.join(others))))})"
+        verdict = self.verdict if self.verdict == NOT_MEASURED else message(f"verdict.{self.verdict}")
+        if verdicts.total() < 2:
+            return verdict
+        others = [message(name, count=verdicts[one]) for one, name in _OF_RESULTS.items() if verdicts[one]]
+        passed = message("results.passed", count=verdicts[intervals.PASS], many=verdicts.total())
+        found = joined(passed, joined(*others, by="list.comma"))
+        return message("results.summary", verdict=verdict, results=found)
 
 
 def of_build(report: Report) -> Gates:

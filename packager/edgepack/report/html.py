@@ -12,8 +12,9 @@ import jinja2
 from markupsafe import Markup, escape
 
 from edgepack.artifacts import Examples
+from edgepack.messages import TEMPLATES, figure
 from edgepack.report import gates, plots
-from edgepack.report.i18n import MESSAGES, both, figure, metric, t
+from edgepack.report.i18n import metric, shown, stage, t
 from edgepack.report.model import CalibratedPart, Report, Target
 from edgepack.util.text import metric_name
 from edgepack_runtime.schema.figures import NOTHING, quantity, span
@@ -88,9 +89,10 @@ def environment() -> jinja2.Environment:
         trim_blocks=True,
         lstrip_blocks=True,
         keep_trailing_newline=True,
+        finalize=shown,
     )
     made.globals.update(
-        t=t, metric_name=metric_name, metric=_metric, unit=_unit, figure=figure,
+        t=t, metric_name=metric_name, metric=metric, stage=stage, unit=_unit, figure=figure,
         quantity=_quantity, span=_span, size=_size,
         condition_name=_condition_name, condition=_condition, shares=plots.shares, spread=spread,
         NOTHING=NOTHING, UNGATED=UNGATED, MOST_REASONS=MOST_REASONS, MOST_PARTS=plots.MOST_PARTS,
@@ -110,26 +112,22 @@ def _examples(targets: Sequence[Target]) -> list[tuple[list[str], Examples]]:
     return found
 
 
-def _metric(name: str) -> Markup:
-    return both(metric("en", name), metric("zh", name))
-
-
 def _unit(name: str) -> str:
     return metric_of(name).unit
 
 
-def _quantity(value: float | None, unit: str, *, with_unit: bool = True) -> Markup:
+def _quantity(value: float | None, unit: str, *, with_unit: bool = True) -> str:
     return figure(quantity(value, unit, with_unit=with_unit))
 
 
-def _span(low: float | None, high: float | None, unit: str) -> Markup:
+def _span(low: float | None, high: float | None, unit: str) -> str:
     return figure(span(low, high, unit))
 
 
 def _condition_name(name: str) -> Markup:
     """The name of a condition of a receipt; unknown keys unchanged."""
-    message = f"condition.{name}"
-    return t(message) if message in MESSAGES else escape(name)
+    known = f"condition.{name}"
+    return t(known) if known in TEMPLATES else escape(name)
 
 
 def _condition(value: Any) -> Markup:
@@ -140,7 +138,7 @@ def _condition(value: Any) -> Markup:
         return Markup(" ").join(map(_condition, value)) or escape(NOTHING)
     if isinstance(value, bool):
         return t("figure.yes") if value else t("figure.no")
-    return escape(NOTHING if value is None else value)
+    return escape(NOTHING if value is None else shown(value))
 
 
 def spread(part: CalibratedPart) -> float | None:

@@ -1,51 +1,55 @@
-"""Messages of the report in English and Chinese, by id, from the catalogue `messages.toml`.
-
-A page holds both languages and shows the one that its reader selects.
-"""
+"""Messages in both languages on a page, which shows the one that its reader selects."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping
-from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from markupsafe import Markup, escape
 
-from edgepack.util import toml
+from edgepack.messages import TEMPLATES, Message, message, render, template
 from edgepack.util.text import metric_name
+from edgepack_runtime.messages import LANGUAGES, chosen_locale, language
 
-# id ("section.name") -> {"en": template, "zh": template}
-MESSAGES: Final[dict[str, dict[str, str]]] = {
-    f"{section}.{name}": texts
-    for section, messages in toml.loads((Path(__file__).parent / "messages.toml").read_text(encoding="utf-8")).items()
-    for name, texts in messages.items()
-}
-_FIGURES: Final = tuple(message for message in MESSAGES if message.startswith("figure."))
+ON: Final = "on "  # before the name of a target, in the ledger
 
 
 def language_of_reader(labels: Iterable[str], variables: Mapping[str, str] = os.environ) -> str:
     """ "zh" or "en": that of the locale, or without one that of the labels."""
-    chosen = next((variables[name] for name in ("LC_ALL", "LC_MESSAGES", "LANG") if variables.get(name)), "")
-    if chosen.partition(".")[0] not in ("", "C", "POSIX"):
-        return "zh" if chosen.startswith("zh") else "en"
+    if chosen_locale(variables).partition(".")[0] not in ("", "C", "POSIX"):
+        return language(variables)
     return "zh" if any("\u4e00" <= character <= "\u9fff" for label in labels for character in label) else "en"
 
 
-def text(language: str, message: str, /, **fields: object) -> str:
-    """A message in one language, "en" or "zh", as plain text."""
-    return MESSAGES[message][language].format(**fields)
+def metric(name: str) -> str:
+    """The name of a metric; that of one without words, of a later version, as the terminal has it."""
+    known = f"metric.{name}"
+    return message(known) if known in TEMPLATES else metric_name(name)
 
 
-def metric(language: str, name: str) -> str:
-    """The name of a metric in one language; that of one without words, of a later version, as the terminal has it."""
-    message = f"metric.{name}"
-    return text(language, message) if message in MESSAGES else metric_name(name)
+def stage(name: str) -> str:
+    """The name of a row of the ledger; that of one without words, of a later version, as it is."""
+    if name.startswith(ON):
+        return message("stage.on", target=name.removeprefix(ON))
+    known = f"stage.{name}"
+    return message(known) if known in TEMPLATES else name
 
 
-def t(message: str, /, **fields: object) -> Markup:
+def in_languages(text: str) -> tuple[str, ...]:
+    """A text in each language; one that is the same in all languages once."""
+    texts = [render(text, language) if isinstance(text, Message) else text for language in LANGUAGES]
+    return tuple(dict.fromkeys(texts))
+
+
+def t(name: str, /, **fields: object) -> Markup:
     """A message in both languages, each in an element of its class. Fields are escaped unless they are markup."""
-    return both(*(escape(MESSAGES[message][language]).format(**fields) for language in ("en", "zh")))
+
+    def filled(language: str) -> Markup:
+        shown = {key: render(value, language) if isinstance(value, Message) else value for key, value in fields.items()}
+        return escape(template(name, language)).format(**shown)
+
+    return both(*map(filled, LANGUAGES))
 
 
 def both(english: str, chinese: str) -> Markup:
@@ -53,10 +57,6 @@ def both(english: str, chinese: str) -> Markup:
     return Markup('<span class="en">{}</span><span class="zh" lang="zh">{}</span>').format(english, chinese)
 
 
-def figure(shown: str) -> Markup:
-    """A figure in both languages, from its English text: `0.25 points`, `120.0 % or more`."""
-    for message in _FIGURES:
-        words = text("en", message, value="")
-        if shown.endswith(words):
-            return t(message, value=figure(shown.removesuffix(words)))
-    return escape(shown)
+def shown(value: Any) -> Any:
+    """A value of a template: a message in both languages, anything else as it is."""
+    return both(*(render(value, language) for language in LANGUAGES)) if isinstance(value, Message) else value

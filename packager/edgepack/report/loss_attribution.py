@@ -2,30 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Final, NamedTuple
+from collections.abc import Sequence
+from typing import Final
 
 from edgepack.artifacts import LedgerRow
+from edgepack.messages import Message, figure, joined, message
 from edgepack.report import gates
-from edgepack.report.i18n import text
+from edgepack.report.i18n import ON
+from edgepack.report.i18n import metric as metric_in_words
 from edgepack.report.model import Distance, Loss
-from edgepack.util.text import metric_name
 from edgepack_runtime.schema.figures import NOTHING, quantity
 from edgepack_runtime.schema.gates import ABOVE_MAJORITY, is_by_length, is_per_class
 from edgepack_runtime.schema.receipt import GateCheck, GateReceipt
 from edgepack_runtime.stats import intervals
 from edgepack_runtime.stats.metrics import SCORE, metric_of
 
-_ON: Final = "on "  # before the name of a target, in the ledger
 _LINEAR: Final = "linear"
 _STUDENT: Final = "student"
 _COMBINED: Final = ("ensemble", "cascade")  # rows of what ships in place of the encoder alone
 _BY_DEVICE: Final = ("lost.on_device",)  # the build measured nothing of these: the detail has the reason
-
-
-class _Loss(NamedTuple):
-    message: str  # its id in messages.toml
-    fields: Mapping[str, str]  # what the message is filled with
 
 
 def explain(receipt: GateReceipt, ledger: Sequence[LedgerRow]) -> list[str]:
@@ -40,7 +35,6 @@ def losses(receipt: GateReceipt, ledger: Sequence[LedgerRow]) -> tuple[Loss, ...
         Loss(
             gate=check.gate,
             missed_by=_missed_by(check),
-            **_lost_by(check, ledger, metric)._asdict(),
             why=_why(check, ledger, metric),
         )
         for check in receipt.checks
@@ -55,12 +49,13 @@ def _metric(receipt: GateReceipt) -> str:
 def _line(check: GateCheck, ledger: Sequence[LedgerRow], metric: str) -> str:
     row = gates.row(check)
     if not row.is_measured:
-        return f"{row.gate}: {row.verdict}: {row.detail}"
-    head = f"{row.gate}: {row.value}, limit {row.limit}"
+        word = message(f"verdict.{row.verdict}")
+        return message("say.check_line", gate=row.gate, verdict=word, detail=row.detail)
+    head = {"gate": row.gate, "value": figure(row.value), "limit": figure(row.limit)}
     if row.verdict == intervals.INCONCLUSIVE:
-        return f"{head}: inconclusive, {row.interval}; {row.detail}"
-    detail = f"; {row.detail}" if _lost_by(check, ledger, metric).message in _BY_DEVICE else ""
-    return f"{head}: {_why(check, ledger, metric)}{detail}"
+        return message("say.inconclusive_head", **head, interval=figure(row.interval), why=row.detail)
+    detail = row.detail if _lost_by(check, ledger, metric).id in _BY_DEVICE else ""
+    return message("say.lost_head", **head, why=joined(_why(check, ledger, metric), detail))
 
 
 def _missed_by(check: GateCheck) -> Distance:
@@ -72,46 +67,45 @@ def _missed_by(check: GateCheck) -> Distance:
 
 
 def _why(check: GateCheck, ledger: Sequence[LedgerRow], metric: str) -> str:
-    message, fields = _lost_by(check, ledger, metric)
     distance = _missed_by(check)
-    missed_by = text("en", "lost.missed_by", distance=quantity(distance.value, distance.unit))
-    return f"{missed_by}; {text('en', message, **fields)}"
+    missed_by = message("lost.missed_by", distance=figure(quantity(distance.value, distance.unit)))
+    return joined(missed_by, _lost_by(check, ledger, metric))
 
 
-def _lost_by(check: GateCheck, rows: Sequence[LedgerRow], metric: str) -> _Loss:
+def _lost_by(check: GateCheck, rows: Sequence[LedgerRow], metric: str) -> Message:
     gate, is_imported = check.gate, _is_imported(rows, metric)
-    is_linear = all(row.stage == _LINEAR or row.stage.startswith(_ON) for row in rows)
+    is_linear = all(row.stage == _LINEAR or row.stage.startswith(ON) for row in rows)
     baseline, ledger = (rows[:1], rows[1:]) if rows[0].stage == _LINEAR and not is_linear else ([], rows)
     if gate in ("accuracy.min", "accuracy.max"):
         if any(row.score.metric != metric for row in ledger):
-            return _Loss("lost.other_metric", {"metric": metric_name(ledger[0].score.metric)})
+            return message("lost.other_metric", metric=metric_in_words(ledger[0].score.metric))
         return _lost_accuracy(check.limit, ledger, baseline)
     if gate == "accuracy.max_drop_points":
         combined = [row.stage for row in ledger if row.stage in _COMBINED]
-        return _Loss("lost.combined", {"stage": combined[0]}) if combined else _Loss("lost.quantized", {})
+        return message("lost.combined", stage=combined[0]) if combined else message("lost.quantized")
     if gate == "accuracy.max_regression_points":
-        return _Loss("lost.imported_release" if is_imported else "lost.earlier_release", {})
+        return message("lost.imported_release" if is_imported else "lost.earlier_release")
     if gate == ABOVE_MAJORITY:
-        return _Loss("lost.majority", {})
+        return message("lost.majority")
     if is_per_class(gate):
-        return _Loss("lost.classes", {})
+        return message("lost.classes")
     if is_linear and gate.startswith("latency."):
-        return _Loss("lost.on_device", {})
+        return message("lost.on_device")
     if gate in ("latency.p50_ms", "latency.p95_ms"):
         return _lost_latency(check.limit, gate.removeprefix("latency."), ledger, is_imported=is_imported)
     if gate == "latency.p99_ms":
-        return _Loss("lost.no_p99", {"times": _times(ledger, "p95_ms")})
+        return message("lost.no_p99", times=_times(ledger, "p95_ms"))
     if is_by_length(gate):
-        return _Loss("lost.no_lengths", {"times": _times(ledger, "p95_ms")})
+        return message("lost.no_lengths", times=_times(ledger, "p95_ms"))
     if gate == "memory.peak_rss_mib" and metric == SCORE:
-        return _Loss("lost.imported_memory", {})
+        return message("lost.imported_memory")
     if gate == "size.model_mib" and is_linear:
-        return _Loss("lost.linear_size", {})
+        return message("lost.linear_size")
     if gate == "size.model_mib":
-        return _Loss("lost.imported_model_size" if is_imported else "lost.model_size", {})
+        return message("lost.imported_model_size" if is_imported else "lost.model_size")
     if gate in ("size.bundle_mib", "memory.peak_rss_mib", "cold_start.ms"):
-        return _Loss("lost.bundle", {})
-    return _Loss("lost.on_device", {})
+        return message("lost.bundle")
+    return message("lost.on_device")
 
 
 def _is_imported(ledger: Sequence[LedgerRow], metric: str) -> bool:
@@ -126,20 +120,20 @@ def _times(ledger: Sequence[LedgerRow], percentile: str) -> str:
 
 def _of_stages(ledger: Sequence[LedgerRow], percentile: str) -> list[tuple[str, float]]:
     """The latencies on the build machine, without that of the target, which missed."""
-    timed = [(row.stage, getattr(row, percentile)) for row in ledger if not row.stage.startswith(_ON)]
+    timed = [(row.stage, getattr(row, percentile)) for row in ledger if not row.stage.startswith(ON)]
     return [(stage, value) for stage, value in timed if value is not None]
 
 
-def _lost_latency(most_ms: float, percentile: str, ledger: Sequence[LedgerRow], *, is_imported: bool) -> _Loss:
+def _lost_latency(most_ms: float, percentile: str, ledger: Sequence[LedgerRow], *, is_imported: bool) -> Message:
     """The stage after the last row within the limit; without such a row, the model is too slow."""
     times = _times(ledger, percentile)
     kept = [stage for stage, value in _of_stages(ledger, percentile) if value <= most_ms]
     if not kept:
-        return _Loss("lost.imported_too_slow" if is_imported else "lost.too_slow", {"times": times})
-    return _Loss("lost.by_target", {"stage": kept[-1], "times": times})
+        return message("lost.imported_too_slow" if is_imported else "lost.too_slow", times=times)
+    return message("lost.by_target", stage=kept[-1], times=times)
 
 
-def _lost_accuracy(limit: float, ledger: Sequence[LedgerRow], baseline: Sequence[LedgerRow]) -> _Loss:
+def _lost_accuracy(limit: float, ledger: Sequence[LedgerRow], baseline: Sequence[LedgerRow]) -> Message:
     """The stage after which the score stays beyond the limit. A score at the limit has reached it."""
     kind = metric_of(ledger[0].score.metric)
     sign = 1 if kind.more_is_better else -1
@@ -147,15 +141,15 @@ def _lost_accuracy(limit: float, ledger: Sequence[LedgerRow], baseline: Sequence
     if not reached:
         best = max((*ledger, *baseline), key=lambda row: sign * row.score.value)
         if sign * (best.score.value - limit) >= 0:
-            return _Loss("lost.by_encoder", {"stage": best.stage, "score": quantity(best.score.value, best.score.unit)})
-        return _Loss("lost.not_reached", {"stage": best.stage, "score": quantity(best.score.value, best.score.unit)})
+            return message("lost.by_encoder", stage=best.stage, score=quantity(best.score.value, best.score.unit))
+        return message("lost.not_reached", stage=best.stage, score=quantity(best.score.value, best.score.unit))
     before, *after = ledger[reached[-1] :]
     if not after:
-        return _Loss("lost.by_no_stage", {"stage": before.stage})
+        return message("lost.by_no_stage", stage=before.stage)
     lost, stage = sign * (before.score.value - after[0].score.value), after[0].stage
     if not kind.more_is_better:
-        return _Loss("lost.error", {"by": quantity(lost, kind.unit), "before": before.stage})
+        return message("lost.error", by=quantity(lost, kind.unit), before=before.stage)
     points = {"points": f"{100 * lost:.2f}", "before": before.stage}
-    if stage.startswith(_ON):
-        return _Loss("lost.on_target", {"target": stage.removeprefix(_ON), **points})
-    return _Loss("lost.at_stage", {"stage": stage, **points})
+    if stage.startswith(ON):
+        return message("lost.on_target", target=stage.removeprefix(ON), **points)
+    return message("lost.at_stage", stage=stage, **points)

@@ -31,6 +31,7 @@ from edgepack.artifacts import (
 )
 from edgepack.calibration import Reliability
 from edgepack.results import NotRunHere, Verdict
+from edgepack_runtime import messages
 from edgepack_runtime.schema import fields
 from edgepack_runtime.schema.receipt import GateReceipt
 
@@ -221,12 +222,10 @@ class Distance:
 
 @dataclass(frozen=True)
 class Loss:
-    """A failed check with the stage that lost it: a `message` of the catalogue, its `fields`, and `why` in English."""
+    """A failed check with its distance from the limit, and in words that and the stage that lost it."""
 
     gate: str
     missed_by: Distance
-    message: str
-    fields: Mapping[str, str]
     why: str
 
 
@@ -302,8 +301,7 @@ class Report:
 
 def to_json(report: Report) -> dict[str, Any]:
     """The document `report.json` of a report."""
-    document: dict[str, Any] = fields.to_json(report)
-    return document
+    return fields.document(report)
 
 
 def parse(document: Any) -> Report:
@@ -326,7 +324,10 @@ def dumps(report: Report) -> str:
 
 def schema() -> dict[str, Any]:
     """The JSON Schema of `report.json`, in draft 2020-12."""
-    return {"$schema": GenerateJsonSchema.schema_dialect, **TypeAdapter(Report).json_schema(mode="serialization")}
+    made = TypeAdapter(Report).json_schema(mode="serialization")
+    listed = {"description": "Id and fields of each text that is a message.", "type": "object"}
+    made["properties"][messages.KEY] = listed
+    return {"$schema": GenerateJsonSchema.schema_dialect, **made}
 
 
 if __name__ == "__main__":

@@ -12,9 +12,11 @@ from typing import Any, Final
 from markupsafe import Markup
 
 from edgepack.artifacts import LedgerRow, PartCost
+from edgepack.messages import render
 from edgepack.report import i18n, svg
 from edgepack.report.model import Report
 from edgepack.report.svg import Axis, Chart, linear_axis, log_axis
+from edgepack_runtime.messages import LANGUAGES
 from edgepack_runtime.schema.figures import UNITS, quantity
 from edgepack_runtime.schema.receipt import GateReceipt
 from edgepack_runtime.stats.metrics import metric_of
@@ -38,7 +40,7 @@ def accuracy(rows: Sequence[LedgerRow], gate: Mapping[str, Any] | None = None) -
     limits = [(sign, value) for key, sign in (("min", "≥"), ("max", "≤")) if (value := judged.get(key)) is not None]
     ends = [factor * end for row in rows for end in (row.score.low, row.score.high)]
     shown = [*ends, *(factor * value for _, value in limits)]
-    chart = Chart(linear_axis(shown, _score_names(metric, unit)), [row.stage for row in rows])
+    chart = Chart(linear_axis(shown, _score_names(metric, unit)), [i18n.stage(row.stage) for row in rows])
     for y, row in enumerate(rows):
         value, low, high = (factor * end for end in (row.score.value, row.score.low, row.score.high))
         chart.line([(low, y), (high, y)], "accent")
@@ -85,7 +87,7 @@ def candidates(report: Report) -> Markup:
 
 
 def _score_names(metric: str, unit: str) -> tuple[str, str]:
-    english, chinese = (i18n.metric(language, metric) for language in ("en", "zh"))
+    english, chinese = (render(i18n.metric(metric), language) for language in LANGUAGES)
     sign = UNITS[unit].sign
     return (f"{english},{sign}", f"{chinese}（{sign.strip()}）") if sign else (english, chinese)
 

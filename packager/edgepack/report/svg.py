@@ -14,6 +14,9 @@ from typing import Final
 from markupsafe import Markup, escape
 from rich.cells import cell_len
 
+from edgepack.report.i18n import in_languages
+from edgepack_runtime.messages import LANGUAGES
+
 _WIDTH: Final = 760.0
 _ROW: Final = 30.0  # of a chart with a name in each
 _TEXT: Final = 12.0
@@ -100,19 +103,21 @@ class Chart:
         rows = None if isinstance(y, Axis) else list(y)
         self._x = x
         self._y = y if isinstance(y, Axis) else Axis(len(y) - 0.5, -0.5, range(len(y)))
-        labels = [self._y.write(mark) for mark in self._y.marks] if rows is None else rows
-        self._left = 10 + _CHARACTER * max(map(cell_len, labels), default=0) + (0 if rows is not None else 18)
+        marks = [self._y.write(mark) for mark in self._y.marks] if rows is None else rows
+        labels = list(map(in_languages, marks))
+        widest = max((cell_len(text) for texts in labels for text in texts), default=0)
+        self._left = 10 + _CHARACTER * widest + (0 if rows is not None else 18)
         self._height = height if height is not None else _ROW * len(labels)
         self._parts: list[Markup] = []
         for mark in x.marks:
             self._line_at("x", mark, "grid")
             self.text((mark, self._y.low), x.write(mark), below=_TEXT + 4)
         self._named((self._left + (_WIDTH - self._left) / 2, _ABOVE + self._height + 34), x.names)
-        for mark, label in zip(self._y.marks, labels, strict=True):
+        for mark, texts in zip(self._y.marks, labels, strict=True):
             if rows is None:
                 self._line_at("y", mark, "grid")
             place = _ABOVE + self._height * (1 - self._y.share(mark)) + 4
-            self._add("text", label, x=self._left - 8, y=place, text_anchor="end")
+            self._words(texts, x=self._left - 8, y=place, text_anchor="end")
         if rows is None:
             self._named((_TEXT, _ABOVE + self._height / 2), self._y.names, turned=True)
 
@@ -176,9 +181,12 @@ class Chart:
     def _named(self, place: Point, names: tuple[str, str], *, turned: bool = False) -> None:
         """The name of an axis in both languages, of which the page shows one."""
         turn = f"rotate(-90 {_short(place[0])} {_short(place[1])})" if turned else None
-        shown = {"": names[0]} if names[0] == names[1] else {"en": names[0], "zh": names[1]}
-        for look, words in shown.items():
-            self._add("text", words, x=place[0], y=place[1], text_anchor="middle", look=look, transform=turn)
+        self._words(tuple(dict.fromkeys(names)), x=place[0], y=place[1], text_anchor="middle", transform=turn)
+
+    def _words(self, texts: tuple[str, ...], **values: float | str | None) -> None:
+        """A text in each language, of which the page shows one; or one text."""
+        for look, words in zip(LANGUAGES if len(texts) > 1 else ("",), texts, strict=True):
+            self._add("text", words, look=look, **values)
 
     def _add(self, tag: str, content: str = "", *, look: str = "", **values: float | str | None) -> None:
         attributes = {"class": look or None, **{name.replace("_", "-"): value for name, value in values.items()}}

@@ -32,6 +32,7 @@ _MEMORY_SHARE: Final = 0.8  # of what is available: the build and other programs
 _LEAST_MEMORY_BYTES: Final = 2 * 2**30  # Paddle alone has 0.3 GB
 _DISK_SHARE: Final = 0.5  # of what is free
 _MOST_OPEN_FILES: Final = 256  # what libraries open is some tens; buffers of the kernel belong to no process's memory
+_MOST_SIGNALS: Final = 64  # that wait: the kernel's memory, and one limit for all programs of a user
 
 NOT_CONFINED: Final = (
     "warning: this kernel has no Landlock (Linux 5.13) or no seccomp: the model runs with limits of memory and time, "
@@ -64,16 +65,20 @@ _TRUNCATES: Final = ((0x203, 0x200), (0x203, 0x203))
 # TIOCGWINSZ, FIONREAD, FIONBIO, FIONCLEX, FIOCLEX. Others change flags of files that may only be read, or choose who
 # gets a signal.
 _HARMLESS_IOCTL: Final = (0x5401, 0x802C542A, 0x540F, 0x5413, 0x541B, 0x5421, 0x5450, 0x5451)
-# F_SETLK and F_SETLKW of fcntl, and those of open files: a file has any number of such locks. `flock` has one.
-_LOCKS: Final = tuple((0xFFFFFFFF, command) for command in (6, 7, 37, 38))
-_SIGNAL_OWNERS: Final = ((0xFFFFFFFF, 8), (0xFFFFFFFF, 15))  # F_SETOWN, F_SETOWN_EX of fcntl: who gets SIGIO
+# F_DUPFD, F_GETFD, F_SETFD, F_GETFL, F_SETFL and F_DUPFD_CLOEXEC of fcntl. Others take the kernel's memory (locks),
+# keep other programs from a file (leases), or choose who gets a signal. <asm-generic/fcntl.h>
+_HARMLESS_FCNTL: Final = (0, 1, 2, 3, 4, 1030)
+# PR_SET_PDEATHSIG, PR_GET_DUMPABLE, PR_SET_NAME, PR_GET_NAME, PR_CAPBSET_READ, PR_SET_NO_NEW_PRIVS,
+# PR_GET_NO_NEW_PRIVS, PR_SVE_GET_VL of prctl. Others take the kernel's memory. <linux/prctl.h>
+_HARMLESS_PRCTL: Final = (1, 3, 15, 16, 23, 38, 39, 51)
 _PR_SET_NO_NEW_PRIVS: Final = 38  # <linux/prctl.h>
 _CAPABILITIES_VERSION: Final = 0x20080522  # <linux/capability.h>
 _KEPT_CAPABILITIES: Final = 1 << 1 | 1 << 2  # CAP_DAC_OVERRIDE and _READ_SEARCH: root builds in folders of users
+_DEVICES: Final = tuple(map(Path, ("/dev/null", "/dev/zero", "/dev/random", "/dev/urandom")))
 # Libraries, and facts about the machine that libraries read. No home, nothing secret.
 _SYSTEM: Final = (
     *("/usr", "/lib", "/lib32", "/lib64", "/bin", "/sbin", "/opt", "/nix/store", "/proc", "/sys"),
-    *("/dev/null", "/dev/zero", "/dev/random", "/dev/urandom"),
+    *map(str, _DEVICES),
     *("/etc/ld.so.cache", "/etc/localtime", "/etc/passwd", "/etc/group", "/etc/nsswitch.conf"),
 )
 
@@ -105,7 +110,7 @@ def confine(limits: SandboxLimits, writes: Path, reads: Sequence[Path] | None) -
 
     Args:
         writes: the folder that it may write, and read.
-        reads: what it may read besides Python, its packages and the system's libraries; None: everything.
+        reads: what it may read besides Python, its packages and the system's libraries; None: everything but devices.
 
     Returns:
         Whether it is kept from other files and the network; without Landlock or seccomp only the limits hold.
@@ -121,9 +126,10 @@ def confine(limits: SandboxLimits, writes: Path, reads: Sequence[Path] | None) -
     _lower(resource.RLIMIT_FSIZE, limits.file_bytes)
     _lower(resource.RLIMIT_CORE, 0)
     _lower(resource.RLIMIT_NOFILE, _MOST_OPEN_FILES)
+    _lower(resource.RLIMIT_SIGPENDING, _MOST_SIGNALS)
     _drop_capabilities()
     version = _landlock_version()
-    _restrict_files(version, writes, None if reads is None else [*_python(), *map(Path, _SYSTEM), *reads])
+    _restrict_files(version, writes, _all_but_devices() if reads is None else [*_python(), *map(Path, _SYSTEM), *reads])
     return _restrict_calls(version) and version > 0
 
 
@@ -149,9 +155,8 @@ def _restrict_calls(version: int) -> bool:
         *seccomp.refuse_call(calls["ioctl"], errno.ENOTTY, unless=_HARMLESS_IOCTL, of_argument=1),
         *seccomp.refuse_flags(calls["clone"], errno.EPERM, 0, _NAMESPACES),
         *seccomp.refuse_flags(calls["mmap"], errno.ENOMEM, 3, _NOT_COUNTED),
-        *seccomp.refuse_flags(
-            calls["fcntl"], errno.EPERM, 1, (*_LOCKS, *(_SIGNAL_OWNERS if version < _SCOPES_SINCE else ()))
-        ),
+        *seccomp.refuse_call(calls["fcntl"], errno.EPERM, unless=_HARMLESS_FCNTL, of_argument=1),
+        *seccomp.refuse_call(calls["prctl"], errno.EINVAL, unless=_HARMLESS_PRCTL),
         *(_no_truncation(calls) if version < _TRUNCATE_SINCE else ()),
         *(_own_signals(calls) if version < _SCOPES_SINCE else ()),
         *(line for number in calls.values() for line in seccomp.call(number, [seccomp.ALLOW])),
@@ -203,25 +208,30 @@ def _python() -> Iterable[Path]:
     yield from map(Path, filter(os.path.isabs, os.environ.get("LD_LIBRARY_PATH", "").split(os.pathsep)))
 
 
+def _all_but_devices() -> Iterable[Path]:
+    """Nearly everything: whoever may read a terminal gets what the user types there."""
+    yield from (entry for entry in Path("/").iterdir() if not Path("/dev").is_relative_to(entry.resolve()))
+    yield from (*_DEVICES, Path("/dev/shm"))
+
+
 def _landlock_version() -> int:
     """0 if the kernel has no Landlock."""
     return max(0, int(ctypes.CDLL(None, use_errno=True).syscall(_CREATE_RULESET, None, 0, _VERSION_FLAG)))
 
 
-def _restrict_files(version: int, writes: Path, reads: Iterable[Path] | None) -> None:
+def _restrict_files(version: int, writes: Path, reads: Iterable[Path]) -> None:
     if version < 1:
         return
     libc = ctypes.CDLL(None, use_errno=True)
     write = _WRITE | (_REFER if version >= 2 else 0) | (_TRUNCATE if version >= _TRUNCATE_SINCE else 0)
-    read = 0 if reads is None else _READ
-    handled = (read | write | _MAKE_SPECIAL, _TCP if version >= 4 else 0, _SCOPES if version >= _SCOPES_SINCE else 0)
+    handled = (_READ | write | _MAKE_SPECIAL, _TCP if version >= 4 else 0, _SCOPES if version >= _SCOPES_SINCE else 0)
     size = 24 if version >= _SCOPES_SINCE else 16 if version >= 4 else 8  # an older kernel knows a shorter structure
     ruleset = _called(libc, _CREATE_RULESET, struct.pack("QQQ", *handled), size, 0)
     try:
-        for path, rights in [(writes, read | write), (Path("/dev/null"), read | _WRITE_FILE)]:
+        for path, rights in [(writes, _READ | write), (Path("/dev/null"), _READ | _WRITE_FILE)]:
             _allow(libc, ruleset, path, rights)
-        for path in reads or ():
-            _allow(libc, ruleset, path, read)
+        for path in reads:
+            _allow(libc, ruleset, path, _READ)
         if libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0:
             raise OSError(ctypes.get_errno(), "no_new_privs cannot be set")
         _called(libc, _RESTRICT_SELF, ruleset, 0)

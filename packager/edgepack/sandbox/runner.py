@@ -19,10 +19,10 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import is_dataclass
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any, Final, NamedTuple, NoReturn, TypeVar
 
 from pydantic import TypeAdapter
@@ -84,6 +84,7 @@ def run(
     *,
     stage: str,
     reads: Sequence[Path] | None = None,
+    leaves: Collection[str] = (),
     limits: SandboxLimits | None = None,
 ) -> T:
     """Call `job(progress=...)` in a confined process.
@@ -91,28 +92,36 @@ def run(
     Args:
         job: a function of a module, or a `functools.partial` of one.
         returns: what it returns: a dataclass of JSON values and paths.
-        folder: the only folder that it may write.
+        folder: the only folder that it may write. It is made for this job alone and must not exist: what the job puts
+            into it could have a name that the build uses later.
         stage: begins messages.
         reads: files and folders that it may read, besides Python, its packages and the system's libraries; None:
             everything, for a job that runs the user's own Python.
+        leaves: the files that remain in `folder`, all of them and no others. Without any, and after an
+            error, the folder is removed.
         limits: those of this machine by default.
 
     Raises:
         EdgepackError, OSError: what the job raised.
+        FileExistsError: `folder` exists.
         StageFailedError: it exceeded a limit, or its process ended without a result.
     """
-    limits = limits or SandboxLimits.here(folder)
-    scratch = Path(tempfile.mkdtemp(prefix=".sandbox-", dir=folder)).resolve()
-    try:
+    limits = limits or SandboxLimits.here(folder.parent)
+    folder.mkdir(mode=0o700)
+    with ExitStack() as stack:
+        stack.callback(remove_tree, folder)
+        scratch = Path(tempfile.mkdtemp(prefix=".sandbox-", dir=folder)).resolve()
         confinement = (limits, folder.resolve(), None if reads is None else [path.resolve() for path in reads])
         (scratch / _LIMITS).write_bytes(pickle.dumps(confinement))
         (scratch / _JOB).write_bytes(pickle.dumps(job))
         code = _watched(scratch, progress, limits, stage)
         found = _result(scratch, returns, code, limits, stage)
-    finally:
         remove_tree(scratch)
-    _require_plain(folder, limits, stage)
-    _require_inside(found, folder, stage)
+        _require_plain(folder, limits, stage)
+        _require_inside(found, folder, stage)
+        _require_left(folder, leaves, stage)
+        if leaves:
+            stack.pop_all()
     return found
 
 
@@ -363,6 +372,15 @@ def _require_plain(folder: Path, limits: SandboxLimits, stage: str) -> None:
     except (OSError, RecursionError) as error:
         what = f"{stage}: what the process of the model left cannot be read"
         raise StageFailedError(what, why=str(error)[:500], fix=_SUSPECT) from error
+
+
+def _require_left(folder: Path, leaves: Collection[str], stage: str) -> None:
+    """Nothing has a place there that it was not asked for: what is copied or listed later is the build's own."""
+    wanted = {str(path) for leaf in map(PurePosixPath, leaves) for path in (leaf, *leaf.parents)} - {"."}
+    left = {path for path, _ in walk(folder)}
+    for path in sorted(left ^ wanted):
+        verb = "left" if path in left else "did not write"
+        raise StageFailedError(f"{stage}: the process of the model {verb} {path[:200]!r}", fix=_SUSPECT)
 
 
 def _require_inside(found: Any, folder: Path, stage: str) -> None:

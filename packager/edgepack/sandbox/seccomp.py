@@ -31,9 +31,8 @@ rename 82, renameat 264 38, renameat2 316 276, mkdir 83, mkdirat 258 34, rmdir 8
 link 86, linkat 265 37, symlink 88, symlinkat 266 36, truncate 76 45, ftruncate 77 46, fallocate 285 47,
 fsync 74 82, fdatasync 75 83, fadvise64 221 223, copy_file_range 326 285, statfs 137 43, fstatfs 138 44,
 getxattr 191 8, lgetxattr 192 9, fgetxattr 193 10, listxattr 194 11, llistxattr 195 12, flistxattr 196 13,
-umask 95 166, flock 73 32, fcntl 72 25, ioctl 16 29, dup 32 23, dup2 33, dup3 292 24, pipe 22, pipe2 293 59,
-poll 7, ppoll 271 73, select 23, pselect6 270 72, epoll_create 213, epoll_create1 291 20, epoll_ctl 233 21,
-epoll_wait 232, epoll_pwait 281 22, eventfd 284, eventfd2 290 19
+umask 95 166, fcntl 72 25, ioctl 16 29, dup 32 23, dup2 33, dup3 292 24, pipe 22, pipe2 293 59,
+poll 7, ppoll 271 73, select 23, pselect6 270 72, eventfd 284, eventfd2 290 19
 
 Memory
 mmap 9 222, munmap 11 215, mprotect 10 226, mremap 25 216, madvise 28 233, msync 26 227, brk 12 214,

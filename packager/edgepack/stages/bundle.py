@@ -134,7 +134,7 @@ class BundleStage(Stage[BundleArtifact]):
     shipment: Shipment
 
     name = "bundle"
-    version = 21
+    version = 22
     kind = BundleArtifact
     recipe_keys = {"": ""}  # noqa: RUF012 - never changed
 

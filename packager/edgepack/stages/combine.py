@@ -33,6 +33,7 @@ from edgepack.evaluation import Latency
 from edgepack.export.linear_folder import write_combined, write_linear
 from edgepack.export.selection import TEXTS_FILE
 from edgepack.gating.on_rows import Judge
+from edgepack.messages import joined, message
 from edgepack.progress import Progress
 from edgepack.recipe.gates import Gates
 from edgepack.recipe.model import LinearMode
@@ -166,9 +167,10 @@ class CombineStage(Stage[CombineArtifact]):
             )
         chosen, why = choose(self.mode, methods)
         found = CombineArtifact(out, evaluation.metric_of(data), fit, methods, chosen, why)
-        progress.line(found.method("encoder").gains[found.metric].over("the encoder", "a linear model"))
+        by_encoder = message("name.encoder")
+        progress.line(found.method("encoder").gains[found.metric].over(by_encoder, message("name.a_linear")))
         if chosen != "encoder":
-            progress.line(found.ships.gains_over_encoder[found.metric].over(f"the {chosen}", "the encoder"))
+            progress.line(found.ships.gains_over_encoder[found.metric].over(message(f"name.{chosen}"), by_encoder))
         progress.line(f"{chosen} ships: {why}")
         return found
 
@@ -266,7 +268,7 @@ def choose(mode: LinearMode, methods: Sequence[CombineMethod]) -> tuple[CombineN
     """
     if mode in _SHIPS:
         named = next(method for method in methods if method.name == _SHIPS[mode])
-        return named.name, "; ".join((f"the recipe has `linear: {mode}`", *_missed([named])))
+        return named.name, joined(message("choice.by_recipe", mode=mode), *_missed([named]))
     competing = [method for method in methods if method.name != "linear" and (method.name != "cascade" or method.share)]
     encoder = competing[0]
     rank = min(method.on_dev.rank for method in competing)
@@ -277,17 +279,18 @@ def choose(mode: LinearMode, methods: Sequence[CombineMethod]) -> tuple[CombineN
     if "encoder" in equal:
         equal.pop("ensemble", None)
     chosen = min(equal.values(), key=lambda method: method.mean_ms)
-    figures = [f"encoder {quantity(encoder.dev_value, 'fraction')} in {quantity(encoder.mean_ms, 'ms')}"]
+    ms = quantity(encoder.mean_ms, "ms")
+    figures = [message("choice.of_encoder", score=quantity(encoder.dev_value, "fraction"), ms=ms)]
     for method in competing[1:]:
         points, noise = 100 * (method.dev_value - encoder.dev_value), method.noise_points
-        figures.append(f"{method.name} {points:+.1f} ± {noise:.1f} points in {quantity(method.mean_ms, 'ms')}")
-    why = f"the fastest of the best on dev beyond noise ({', '.join(figures)} on average)"
-    return chosen.name, "; ".join((why, *_missed(competing)))
+        ms = quantity(method.mean_ms, "ms")
+        figures.append(message("choice.of_other", name=method.name, points=points, noise=noise, ms=ms))
+    return chosen.name, joined(message("choice.fastest", figures=figures), *_missed(competing))
 
 
 def _missed(methods: Sequence[CombineMethod]) -> Iterator[str]:
     """A phrase for each method that misses a gate on dev."""
     for method in methods:
         if method.on_dev.missed:
-            shown = "is shown to miss" if method.on_dev.verdict == intervals.FAIL else "misses"
-            yield f"{method.name} {shown} on dev: {', '.join(method.on_dev.missed)}"
+            how = "choice.shown_to_miss" if method.on_dev.verdict == intervals.FAIL else "choice.misses"
+            yield message(how, name=method.name, gates=method.on_dev.missed)

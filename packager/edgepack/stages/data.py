@@ -83,7 +83,7 @@ class DataStage(Stage[DataArtifact]):
             labels=labels,
             rows=counts,
             # With the file's name, not its path: a project may move.
-            warnings=tuple(str(replace(item, file=Path(item.file.name))) for item in splits.warnings),
+            warnings=tuple(replace(item, file=Path(item.file.name)).sentence for item in splits.warnings),
             token_counts={name: lengths.rows_by_tokens for name, lengths in splits.lengths.items()},
             task=section.columns.task,
             multi_label=section.columns.text_task.multi_label,

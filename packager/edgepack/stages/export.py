@@ -34,6 +34,7 @@ from edgepack.export.int8_search import Trials
 from edgepack.export.model_folder import ModelWriter
 from edgepack.export.selection import SHORT, Caveats, Exported
 from edgepack.export.target_variants import Variant, VariantSource
+from edgepack.messages import joined, message
 from edgepack.onnx_graph import parity
 from edgepack.onnx_graph.encoder import Encoder
 from edgepack.onnx_graph.graph_writer import OUTPUT, Layout
@@ -106,7 +107,7 @@ class ExportStage(Stage[ExportArtifact]):
         progress.line(f"static graph agrees with dygraph to {static.max_abs:.1e} on {counted(static.n, 'text')}")
         writer = ModelWriter(student, data, config_of(student.folder), section.reduced_range)
         encoder, graph, note = _rewritten(_float_onnx(out / STATIC_FOLDER, saved), writer.layout)
-        about_graph = f"the exported graph {note}" if note else ""
+        about_graph = message("ship.graph", why=note) if note else ""
         if note:
             progress.line(about_graph)
         float_folder = out / FOLDERS["float32"]
@@ -146,7 +147,7 @@ class ExportStage(Stage[ExportArtifact]):
             chosen.float_model,
             chosen.small_model,
             chosen.ships.precision,
-            "; ".join(part for part in (about_graph, chosen.reason) if part) or "quantize.method is none",
+            joined(about_graph, chosen.reason) or message("ship.no_method"),
             source.made,
             tuple(one for one in made if one is not None),
         )
@@ -192,7 +193,7 @@ def _static_row(folder: Path, student: ModelArtifact, name: str, static: parity.
         model_mib=mebibytes(sum(path.stat().st_size for path in folder.glob("model.*"))),
         parity=static.max_abs,
         parity_with=name,
-        note=f"the {'model' if isinstance(student, LoadedArtifact) else 'student'}'s weights, not measured again",
+        note=message("note.static_model" if isinstance(student, LoadedArtifact) else "note.static"),
     )
 
 
@@ -314,4 +315,4 @@ def _rewritten(graph: onnx.ModelProto, layout: Layout) -> tuple[Encoder | None, 
     try:
         return *rewrite(graph, layout), ""
     except Unrecognised as reason:
-        return None, graph, f"is not rewritten, and has no smaller form: {reason}"
+        return None, graph, message("ship.not_rewritten", reason=reason.args[0])

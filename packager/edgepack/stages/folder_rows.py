@@ -43,7 +43,7 @@ class FolderRowsStage(Stage[DataArtifact]):
             out,
             labels=classes,
             rows={split: counts[split] for split in SPLITS if split in counts},
-            warnings=tuple(str(replace(item, file=Path(item.file.name))) for item in splits.warnings),
+            warnings=tuple(replace(item, file=Path(item.file.name)).sentence for item in splits.warnings),
             token_counts={name: lengths.rows_by_tokens for name, lengths in splits.lengths.items()},
             task=columns.task,
             multi_label=columns.text_task.multi_label,

@@ -10,6 +10,7 @@ from typing import Any
 from edgepack.artifacts import GateArtifact, LedgerRow, Score, mebibytes
 from edgepack.gating.golden_rows_option import GoldenRowsOption
 from edgepack.gating.local import gate_confined, gate_file
+from edgepack.messages import message
 from edgepack.results import NotRunHere
 from edgepack.stages import keys
 from edgepack.stages.bundle import BundleStage
@@ -76,6 +77,6 @@ class GateStage(Stage[GateArtifact]):
             p50_ms=latency.p50_ms if latency else None,
             p95_ms=latency.p95_ms if latency else None,
             mean_ms=latency.mean_ms if latency else None,
-            note=f"gate: {found.verdict}" if found.checks else NO_GATES,
+            note=message("note.gate", verdict=message(f"verdict.{found.verdict}")) if found.checks else NO_GATES,
         )
         return GateArtifact(out, bundle.target, exit_code, VERDICTS[exit_code], row, receipt)

@@ -20,6 +20,7 @@ from edgepack.artifacts import (
 from edgepack.errors import RecipeInvalidError
 from edgepack.recipe.gates import Gates
 from edgepack.recipe.model import SPLIT_NAMES, Data, FolderData, is_builtin
+from edgepack.recipe.paths import on_disk, sheet_of
 from edgepack.recipe.section import Section
 from edgepack.recipe.training import FromScratch, FromTeacher, Student, Teacher, is_local_folder
 from edgepack.stages.stage import Input, StageResult
@@ -85,13 +86,15 @@ def file_input(name: str, file: Path) -> Input:
     Raises:
         RecipeInvalidError: it is so large that to hash it would take minutes, as a sparse file may be.
     """
-    size = file.stat().st_size
+    path, sheet = on_disk(file), sheet_of(file)
+    size = path.stat().st_size
     if size > MOST_FILE_BYTES:
         raise RecipeInvalidError(
             f"{file.name} has {size / 2**30:,.0f} GiB, and at most {MOST_FILE_BYTES // 2**30} GiB are read",
             fix="give a smaller file",
         )
-    return Input(name, sha256_file(file))
+    digest = sha256_file(path)
+    return Input(name, f"{digest}#{sheet}" if sheet else digest)
 
 
 def data_digests(section: Data | FolderData) -> list[Input]:

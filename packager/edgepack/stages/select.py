@@ -16,6 +16,7 @@ from edgepack.artifacts import Compared, DataArtifact, ExportArtifact, ModelArti
 from edgepack.evaluation import Latency
 from edgepack.export.selection import TEXTS_FILE
 from edgepack.gating.on_rows import Judge
+from edgepack.messages import joined, message
 from edgepack.progress import Progress
 from edgepack.recipe.gates import Gates
 from edgepack.recipe.model import Prefer, Search
@@ -23,7 +24,6 @@ from edgepack.stages import keys
 from edgepack.stages.chain import Chain
 from edgepack.stages.data import DataStage
 from edgepack.stages.stage import Context, Input, Stage
-from edgepack.util.text import counted, metric_name
 from edgepack_runtime.gate.latency import asked_of
 from edgepack_runtime.inference.predictor import Predictor
 from edgepack_runtime.schema.figures import quantity
@@ -122,9 +122,9 @@ class SelectStage(Stage[SelectArtifact]):
         chosen, why = choose(candidates, tolerance, self.section.prefer)
         passed_over = not_judged(gates, candidates)
         if passed_over:
-            why += f"; not judged here: {', '.join(passed_over)}"
+            why = joined(why, message("select.not_judged", gates=passed_over))
         if left_out:
-            why += f"; {counted(len(left_out), 'candidate')} failed: {'; '.join(left_out)}"
+            why = joined(why, message("select.failed", n=len(left_out), names=left_out))
         progress.line(f"{chosen.name}: {why}")
         return SelectArtifact(out, candidates, chosen.name, why, tolerance, self.section.prefer, left_out, passed_over)
 
@@ -150,20 +150,26 @@ def choose(candidates: Sequence[Compared], tolerance_points: float | None, prefe
     most = 100 if tolerance_points is None else tolerance_points
     near = [one for one in fit if not evaluation.exceeds(_below(one, best), most)]
     chosen, rank = _cheapest(near, prefer)
-    figures = f"dev {metric_name(best.dev_score.metric)} {_percent(chosen)}, {_cost(chosen)}"
-    others = f"; {counted(len(candidates) - len(fit), 'other')} missed gates" if len(fit) < len(candidates) else ""
+    on_dev = message("select.on_dev", metric=_metric(best), score=_percent(chosen))
+    figures = joined(on_dev, _cost(chosen), by="list.comma")
+    lost = len(candidates) - len(fit)
+    others = message("select.others", n=lost) if lost else ""
     if len(candidates) == 1:
-        return chosen, f"the only candidate; {figures}"
+        return chosen, joined(message("select.only"), figures)
     if len(fit) == 1:
-        return chosen, f"the only one of {len(candidates)} that misses no gate; {figures}"
+        return chosen, joined(message("select.only_one", n=len(candidates)), figures)
     if tolerance_points is None:
-        beside = "" if chosen is best else f"; {_the_best(best)} (of {best.name})"
-        return chosen, f"{rank} of {len(near)} that miss no gate{beside}; {figures}{others}"
-    within = f"within {tolerance_points:g} {'point' if tolerance_points == 1 else 'points'} of"
+        whose = message("select.whose", best=_the_best(best), name=best.name)
+        beside = "" if chosen is best else whose
+        return chosen, joined(message("select.of_fit", rank=rank, n=len(near)), beside, figures, others)
     if len(near) == 1:
-        return chosen, f"{_the_best(best)}; no other is {within} it; {_cost(chosen)}{others}"
-    whose = "its own" if chosen is best else f"of {best.name}"
-    return chosen, f"{rank} of {len(near)} {within} {_the_best(best)} ({whose}); {_cost(chosen)}{others}"
+        alone = message("select.no_other", points=tolerance_points)
+        return chosen, joined(_the_best(best), alone, _cost(chosen), others)
+    name = message("select.its_own") if chosen is best else message("select.of_name", name=best.name)
+    within = message(
+        "select.within", rank=rank, n=len(near), points=tolerance_points, best=_the_best(best), whose=name
+    )  # fmt: skip
+    return chosen, joined(within, _cost(chosen), others)
 
 
 def _cheapest(near: Sequence[Compared], prefer: Prefer) -> tuple[Compared, str]:
@@ -180,10 +186,11 @@ def _cheapest(near: Sequence[Compared], prefer: Prefer) -> tuple[Compared, str]:
     first = alike(near, figures[word])
     second = alike(first, figures[other])
     if len(first) == 1:
-        return first[0], f"the {word}"
+        return first[0], message(f"select.{word}")
     if len(second) == 1:
-        return second[0], f"the {other} of the {len(first)} {word}"
-    return _best(second), f"the best on dev of the {len(second)} {word} and {other}"
+        of = message("select.of_first", rank=message(f"select.{other}"), n=len(first), word=_plain(word))
+        return second[0], of
+    return _best(second), message("select.best_of", n=len(second), word=_plain(word), other=_plain(other))
 
 
 def _best(candidates: Sequence[Compared]) -> Compared:
@@ -194,8 +201,16 @@ def _below(one: Compared, best: Compared) -> float:
     return 100 * (best.dev_score.value - one.dev_score.value)
 
 
+def _plain(word: str) -> str:
+    return message(f"select.plain_{word}")
+
+
+def _metric(one: Compared) -> str:
+    return message(f"metric.{one.dev_score.metric}")
+
+
 def _the_best(best: Compared) -> str:
-    return f"the best dev {metric_name(best.dev_score.metric)}, {_percent(best)}"
+    return message("select.the_best", metric=_metric(best), score=_percent(best))
 
 
 def _percent(one: Compared) -> str:
@@ -208,9 +223,9 @@ def _cost(one: Compared) -> str:
 
 def _nothing_fits(candidates: Sequence[Compared]) -> str:
     if len(candidates) == 1:
-        return f"the only candidate, though it misses {' and '.join(candidates[0].missed)}"
-    each = "; ".join(f"{one.name} misses {' and '.join(one.missed)}" for one in candidates)
-    return f"{_the_best(_best(candidates))}, where all {len(candidates)} miss a gate: {each}"
+        return message("select.only_misses", gates=candidates[0].missed)
+    each = [message("select.misses", name=one.name, gates=one.missed) for one in candidates]
+    return message("select.all_miss", best=_the_best(_best(candidates)), n=len(candidates), each=each)
 
 
 def _compared(
@@ -272,9 +287,13 @@ def not_judged(gates: Gates, candidates: Sequence[Compared]) -> tuple[str, ...]:
         return ()
     asked = [one.gate for one in asked_of(gates.latency)]
     if asked and gates.latency.threads != _THREADS:
-        return (f"{' and '.join(asked)} (gated with {gates.latency.threads} threads; candidates are timed with one)",)
+        return (message("select.threads", gates=asked, threads=gates.latency.threads),)
     timed = [_timed(candidate) for candidate in candidates]
-    found = [f"{gate} (too few texts)" for gate in asked if any(gate in one and one[gate] is None for one in timed)]
+    found = [
+        message("select.few_texts", gate=gate)
+        for gate in asked
+        if any(gate in one and one[gate] is None for one in timed)
+    ]
     if others := [gate for gate in asked if gate not in timed[0]]:
-        found.append(f"{' and '.join(others)} (candidates are timed for p50 and p95 of all texts)")
+        found.append(message("select.p50_p95", gates=others))
     return tuple(found)

@@ -84,9 +84,9 @@ def text_model_of_export(
         if linear is None:
             return golden.Models(export.folder / shipped.folder, encoder, encoder)
         made = {}
+        (scratch / "models").mkdir()
         for folder in {shipped.folder, reference.folder}:
             made[folder] = scratch / "models" / folder
-            made[folder].parent.mkdir(exist_ok=True)
             write_combined(export.folder / folder, linear.file, linear.config, made[folder])
         return golden.Models(made[shipped.folder], made[reference.folder], encoder)
 
@@ -202,7 +202,7 @@ def _asked(
     if not isinstance(recipe, ImportedTextRecipe):
         return job(progress=progress)
     reads = list({folder for folder in models if folder is not None})
-    found: T = sandbox.run(job, returns, scratch, progress, stage="bundle", reads=reads)
+    found: T = sandbox.run(job, returns, scratch / "sandbox", progress, stage="bundle", reads=reads)
     return found
 
 
@@ -221,11 +221,9 @@ def _golden(
     if gates.baseline is not None:
         chosen = golden.stratified(rows, gates.golden.rows, data.text_task)
         earlier = baseline.answers(gates.baseline, chosen, progress)
-    job = functools.partial(
-        golden.make, models, precision, rows, data.text_task, wanted=gates.golden, baseline_answers=earlier
+    return golden.make(
+        models, precision, rows, data.text_task, progress, wanted=gates.golden, baseline_answers=earlier, ask=ask
     )
-    made: golden.Golden = ask(job, golden.Golden)
-    return made
 
 
 def _answers(folder: Path, rows: Sequence[Row], progress: Progress) -> list[Answer]:

@@ -10,6 +10,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from edgepack.messages import message
 from edgepack.results import NotRunHere
 from edgepack.util.versions import minor_version
 from edgepack_runtime.bundle.manifest import BUNDLED, HOST
@@ -57,10 +58,11 @@ def lacking(
     """
     here = f"{platform.system()} {platform.machine()}"
     if here not in [f"Linux {machine}" for machine in machines]:
-        return NotRunHere(f"it is for Linux {' or '.join(machines)}, and this machine is {here}")
+        return NotRunHere(message("here.machine", machines=list(machines), here=here))
     name, version = info.libc()
     if interpreter != BUNDLED and (name != "glibc" or version_numbers(version) < version_numbers(libc_min)):
-        return NotRunHere(f"it needs glibc {libc_min}".rstrip() + f", and this machine has {name} {version}".rstrip())
+        wanted, own = f"glibc {libc_min}".rstrip(), f"{name} {version}".rstrip()
+        return NotRunHere(message("here.glibc", wanted=wanted, own=own))
     if provider == CUDA and (reason := _lacks_gpu(jetpack)):
         return NotRunHere(reason)
     return None
@@ -70,9 +72,9 @@ def _lacks_gpu(jetpack: str) -> str:
     """Why this machine lacks the target's GPU; empty if it has one."""
     board = jetson.facts(info.ROOT)
     if jetpack and (board is None or (board.jetpack or "").split(".")[0] != jetpack):
-        return f"this machine is not a Jetson with JetPack {jetpack}"
+        return message("here.jetpack", jetpack=jetpack)
     try:
         nvidia.gpu_facts()
     except EnvironmentUnfitError as error:
-        return f"this machine has no NVIDIA GPU to run it on: {error.what}"
+        return message("here.no_gpu", why=error.what)
     return ""

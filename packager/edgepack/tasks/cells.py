@@ -13,6 +13,7 @@ from edgepack.recipe.yaml import has_surrogate
 from edgepack.tasks.task import Values
 from edgepack.util.text_digests import is_unseen, shortened
 
+NO_AGREEMENT: Final = "-"
 MAX_LABEL_CHARACTERS: Final = 200  # a longer label is a text in the wrong column
 
 
@@ -71,15 +72,27 @@ def _warn_of_lost_characters(line: int, what: str, content: str, log: FindingLog
 
 
 def label_of(line: int, value: object, log: FindingLog) -> str | None:
+    """One label; annotation tools write it as a list of one, too."""
+    value = labels_in(value)
+    if isinstance(value, list) and len(value) < 2:
+        value = value[0] if value else None
     if isinstance(value, str):
         label = value.strip()
     elif value is None:
         label = ""
     elif isinstance(value, int) and not isinstance(value, bool):
         label = str(value)
+    elif isinstance(value, list):
+        fix = "for rows with any number of labels name the column `labels`: `data.columns: {labels: ...}`"
+        log.add("rows with several labels", "error", line, f"this row has {len(value)} labels, not one", fix)
+        return None
     else:
         reason, fix = "the label is neither a string nor a whole number", 'write it as a string: "positive"'
         log.add("labels of another type", "error", line, reason, fix)
+        return None
+    if label == NO_AGREEMENT:
+        reason = f"the label is `{NO_AGREEMENT}`, which means in CLUE's files that nobody agreed on one: left out"
+        log.add("rows without an agreed label", "warning", line, reason, "remove the row, or give it a label")
         return None
     if is_unseen(label):
         fix = "give it a label, or remove the row"
@@ -93,14 +106,46 @@ def label_of(line: int, value: object, log: FindingLog) -> str | None:
     return label
 
 
-def json_list(value: object) -> list[Any] | None:
-    """The JSON list in a value or in a cell of a table; None if it is not a list."""
-    if isinstance(value, str) and value.lstrip().startswith("["):
+def labels_in(value: object) -> object:
+    """A value with labels as a list, as annotation tools write them; one label as it is.
+
+    Label Studio writes several choices as `{"choices": [...]}`, and a choice in a tree as the list of its branches.
+    """
+    value = parsed(value)
+    if isinstance(value, dict) and len(value) == 1:
+        [(key, inner)] = value.items()
+        if key in _CHOSEN:
+            value = inner if isinstance(inner, list) else [inner]
+    if isinstance(value, list):
+        return ["/".join(item) if _is_path(item) else item for item in value]
+    return value
+
+
+_CHOSEN: Final = ("choices", "taxonomy")
+
+
+def _is_path(item: object) -> bool:
+    return isinstance(item, list) and bool(item) and all(isinstance(part, str) for part in item)
+
+
+def parsed(value: object) -> object:
+    """The list or object in a cell that holds one as JSON; any other value as it is."""
+    if isinstance(value, str) and value.lstrip()[:1] in ("[", "{"):
         try:
-            value = json.loads(value)
+            found: object = json.loads(value)
         except (ValueError, RecursionError):
-            return None
+            return value
         # The cell was checked as text before, in which an escape is six characters.
-        if has_half(value):
-            return None
-    return value if isinstance(value, list) else None
+        return value if has_half(found) else found
+    return value
+
+
+def json_list(value: object) -> list[Any] | None:
+    """The list in a value, or in a cell as JSON or with the separator U+0002 of PaddleNLP's examples; None without."""
+    if isinstance(value, str) and _INNER in value:
+        return value.split(_INNER)
+    found = parsed(value)
+    return found if isinstance(found, list) else None
+
+
+_INNER: Final = "\x02"

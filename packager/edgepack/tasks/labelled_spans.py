@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from itertools import pairwise
 from typing import Any, ClassVar, Final
 
@@ -10,16 +11,17 @@ import numpy as np
 
 from edgepack.artifacts import Row
 from edgepack.recipe.finding_log import FindingLog
-from edgepack.recipe.model import Columns
-from edgepack.tasks.cells import json_list, label_of, text_of
+from edgepack.recipe.model import Columns, LabelSeparator
+from edgepack.tasks.cells import json_list, label_of, parsed, text_of
 from edgepack.tasks.classification import Classification
+from edgepack.tasks.tags import TagReader
 from edgepack.tasks.task import NO_UNIT, UNLABELLED, Array, Encoded, Float, MakeRow, Objective, Values
 from edgepack.util.text_digests import shortened
 from edgepack_runtime.stats.metrics import Answer
 from edgepack_runtime.tasks import labelled_spans
 from edgepack_runtime.tasks.registry import TOKENS, task_by_name
 from edgepack_runtime.tasks.task import Task
-from edgepack_runtime.util.spans import Span, spans_of_tags, split_tag, tags_of_spans
+from edgepack_runtime.util.spans import Span, spans_of_tags, tags_of_spans
 
 _NO_OFFSET: Final = (0, 0)  # of [CLS] and [SEP]
 
@@ -30,8 +32,8 @@ class LabelledSpans(Classification):
     device: ClassVar[Task] = task_by_name(TOKENS)
 
     @staticmethod
-    def row_maker(columns: Columns, label_separator: str) -> MakeRow:
-        return _spanned if columns.tokens is None else _tagged
+    def row_maker(columns: Columns, label_separator: LabelSeparator) -> MakeRow:
+        return _spanned if columns.tokens is None else partial(_tagged, TagReader())
 
     def target(self, row: Row, encoded: Encoded) -> Array:
         tags = tags_of_spans(_spans_of(row), encoded.offsets)
@@ -77,24 +79,16 @@ def _is_latin(character: str) -> bool:
     return character.isascii() and character.isalnum()
 
 
-def tag_problem(tag: str) -> tuple[str, str] | None:
-    """Reason and fix of a tag that is neither BIO nor BIOES; None for a valid tag."""
-    try:
-        split_tag(tag)
-    except ValueError:
-        reason = f"`{tag[:40]}` is not a tag of BIO or BIOES"
-        return reason, "write `O`, `B-x`, `I-x`, and for BIOES `E-x`, `S-x`; what BMES calls `M-x` is `I-x`"
-    return None
-
-
 def _spanned(line: int, values: Values, log: FindingLog) -> Row | None:
     text = text_of(line, values[0], "text", log)
     spans = None if text is None else _spans(line, text, values[1], log)
     return None if text is None or spans is None else Row(text, spans)
 
 
-def _tagged(line: int, values: Values, log: FindingLog) -> Row | None:
+def _tagged(reader: TagReader, line: int, values: Values, log: FindingLog) -> Row | None:
     lists = [json_list(value) for value in values]
+    if lists == [None, None] and all(isinstance(value, str) and len(value.split()) == 1 for value in values):
+        lists = [[value] for value in values]  # of a single token, which needs no separator
     for what, found in zip(("tokens", "tags"), lists, strict=True):
         if found is None or not all(isinstance(item, str) and item.strip() for item in found):
             reason = f"the {what} are not a JSON list of strings, each with a character at least"
@@ -106,11 +100,12 @@ def _tagged(line: int, values: Values, log: FindingLog) -> Row | None:
         reason = f"there are {len(tokens)} tokens and {len(tags)} tags"
         log.add("tokens without their tags", "error", line, reason, "give each token a tag, `O` where it is in no span")
         return None
-    for tag in dict.fromkeys(tags):
-        if (problem := tag_problem(tag)) is not None:
+    read = {tag: reader.read(tag) for tag in dict.fromkeys(tags)}
+    for _, problem in read.values():
+        if problem is not None:
             log.add("unknown tags", "error", line, *problem)
             return None
-    return tagged_row(line, tokens, tags, log)
+    return tagged_row(line, tokens, [read[tag][0] for tag in tags], log)
 
 
 def tagged_row(line: int, tokens: Sequence[str], tags: Sequence[str], log: FindingLog) -> Row | None:
@@ -126,12 +121,55 @@ def tagged_row(line: int, tokens: Sequence[str], tags: Sequence[str], log: Findi
 _EXAMPLES: Final = {"tokens": '["北", "京"]', "tags": '["B-city", "I-city"]'}
 
 
+# How annotation tools and public data sets call the parts of a span; the first of each are ours.
+_START: Final = ("start", "start_offset", "start_idx")
+_END: Final = ("end", "end_offset", "end_idx")
+_LABEL: Final = ("label", "type", "labels")
+_TEXT: Final = ("text", "entity")
+
+
+def are_spans(value: object) -> bool:
+    """Whether a value of JSON is a list of spans that is not empty, in one of the forms that are read."""
+    found = _listed(value)
+    return bool(found) and all(_parts(item) is not None for item in found or ())
+
+
+def _listed(value: object) -> list[Any] | None:
+    """The spans of a value; those of CLUENER's `{type: {text: [[first, last]]}}` as objects."""
+    value = parsed(value)
+    if not isinstance(value, dict):
+        return value if isinstance(value, list) else None
+    found = []
+    for label, places in value.items():
+        if not isinstance(places, dict) or not all(isinstance(ends, list) for ends in places.values()):
+            return None
+        for text, ends in places.items():
+            for pair in ends:
+                if not isinstance(pair, list) or len(pair) != 2:
+                    return None
+                found.append({"start": pair[0], "end": pair[1], "label": label, "text": text})
+    return found
+
+
+def _parts(item: object) -> tuple[int, int, object, object] | None:
+    """Start, end, label and, if it is known, text of a span; doccano writes it as a list, too."""
+    if isinstance(item, list) and len(item) == 3:
+        start, end, label, said = *item, None
+    elif isinstance(item, dict):
+        start, end, label, said = (
+            next((item[key] for key in keys if key in item), None) for keys in (_START, _END, _LABEL, _TEXT)
+        )
+    else:
+        return None
+    return (start, end, label, said) if type(start) is type(end) is int else None
+
+
 def _spans(line: int, text: str, value: object, log: FindingLog) -> tuple[Span, ...] | None:
     """A sorted list of different spans, which may be empty.
 
     Overlapping spans are kept. A token has one tag, so a model learns the first span only, and is scored on both.
     """
-    found = json_list(value)
+    found = _listed(value)
     if found is None:
         fix = 'write a list, empty where there are none: [{"start": 0, "end": 2, "label": "city"}]'
         log.add("spans of another type", "error", line, "the spans are not a JSON list", fix)
@@ -148,15 +186,19 @@ def _spans(line: int, text: str, value: object, log: FindingLog) -> tuple[Span, 
 
 
 def _span(line: int, text: str, value: object, log: FindingLog) -> Span | None:
-    if not isinstance(value, dict) or not all(type(value.get(key)) is int for key in ("start", "end")):
+    parts = _parts(value)
+    if parts is None:
         reason = "a span is not an object with `start`, `end` (whole numbers) and `label`"
         log.add("spans of another type", "error", line, reason, 'write it as {"start": 0, "end": 2, "label": "city"}')
         return None
-    label = label_of(line, value.get("label"), log)
+    start, end, given, said = parts
+    label = label_of(line, given, log)
     if label is None:
         return None
-    span = Span(value["start"], value["end"], label)
-    if (problem := _span_problem(span, text, value.get("text"))) is not None:
+    if isinstance(said, str) and len(said) == end + 1 - start and text.startswith(said, max(start, 0)):
+        end += 1  # some data sets name the last character of a span: only its own text tells
+    span = Span(start, end, label)
+    if (problem := _span_problem(span, text, said)) is not None:
         log.add("spans that do not fit", "error", line, f"{_named(span)} {problem}", _COUNTED)
         return None
     if text[span.start].isspace() or text[span.end - 1].isspace():  # not by a copy: many spans may cover a long text

@@ -9,7 +9,7 @@ import numpy as np
 
 from edgepack.artifacts import Row
 from edgepack.recipe.finding_log import FindingLog
-from edgepack.recipe.model import Columns
+from edgepack.recipe.model import Columns, LabelSeparator
 from edgepack.tasks.cells import label_of, texts_of
 from edgepack.tasks.classification import Classification
 from edgepack.tasks.task import UNLABELLED, Array, Encoded, Float, MakeRow, Objective, Values
@@ -25,7 +25,7 @@ class OneLabel(Classification):
     device: ClassVar[Task] = task_by_name(ONE_TEXT)
 
     @staticmethod
-    def row_maker(columns: Columns, label_separator: str) -> MakeRow:
+    def row_maker(columns: Columns, label_separator: LabelSeparator) -> MakeRow:
         return _row
 
     def target(self, row: Row, encoded: Encoded) -> Array:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from edgepack.artifacts import DataArtifact
-from edgepack.recipe.model import Columns
+from edgepack.recipe.model import Columns, LabelSeparator
 from edgepack.tasks.labelled_spans import LabelledSpans
 from edgepack.tasks.one_label import OneLabel, OneLabelOfPair
 from edgepack.tasks.several_labels import SeveralLabels, SeveralLabelsOfPair
@@ -29,7 +29,7 @@ def task_of_data(data: DataArtifact) -> TrainingTask:
     return _BY_NAME[data.task, data.multi_label](data.model_labels)
 
 
-def row_maker(columns: Columns, label_separator: str) -> MakeRow:
+def row_maker(columns: Columns, label_separator: LabelSeparator) -> MakeRow:
     """The maker of rows of the task that has these columns; arguments as of `TrainingTask.row_maker`."""
     task = columns.text_task
     return _BY_NAME[task.name, task.multi_label].row_maker(columns, label_separator)

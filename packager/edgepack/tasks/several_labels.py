@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
-from typing import ClassVar
+from functools import partial
+from typing import ClassVar, Final
 
 import numpy as np
 
 from edgepack.artifacts import Row
 from edgepack.recipe.finding_log import FindingLog
-from edgepack.recipe.model import Columns
-from edgepack.tasks.cells import json_list, label_of, texts_of
+from edgepack.recipe.model import Columns, LabelSeparator
+from edgepack.tasks.cells import label_of, labels_in, texts_of
 from edgepack.tasks.classification import Classification
 from edgepack.tasks.task import UNLABELLED, Array, Encoded, Float, MakeRow, Objective, Values
+from edgepack.util.text_digests import shortened
 from edgepack_runtime.stats.metrics import Answer
 from edgepack_runtime.tasks.registry import ONE_TEXT, PAIR, task_by_name
 from edgepack_runtime.tasks.several_labels import several_labels
@@ -25,7 +28,10 @@ class SeveralLabels(Classification):
     device: ClassVar[Task] = task_by_name(ONE_TEXT, multi_label=True)
 
     @staticmethod
-    def row_maker(columns: Columns, label_separator: str) -> MakeRow:
+    def row_maker(columns: Columns, label_separator: LabelSeparator) -> MakeRow:
+        if isinstance(columns.labels, tuple):
+            return partial(_flagged, columns.labels)
+
         def row(line: int, values: Values, log: FindingLog) -> Row | None:
             texts = texts_of(line, values[:-1], log)
             labels = None if texts is None else _labels(line, values[-1], label_separator, log)
@@ -54,12 +60,31 @@ class SeveralLabelsOfPair(SeveralLabels):
     device = task_by_name(PAIR, multi_label=True)
 
 
-def _labels(line: int, value: object, separator: str, log: FindingLog) -> tuple[str, ...] | None:
+def _flagged(names: Sequence[str], line: int, values: Values, log: FindingLog) -> Row | None:
+    """A row with a column for each label."""
+    texts = texts_of(line, values[: -len(names)], log)
+    labels = []
+    for name, value in zip(names, values[-len(names) :], strict=True):
+        flag = str(value).strip().lower()
+        if flag not in FLAGS:
+            reason = f"`{name}` is `{shortened(flag)}`, and neither 1 nor 0"
+            fix = "write 1 in the rows that have this label, and 0 in the others"
+            log.add("labels that are neither 1 nor 0", "error", line, reason, fix)
+            return None
+        labels += [name] if FLAGS[flag] else []
+    return None if texts is None else Row(texts[0], tuple(sorted(labels)), texts[1])
+
+
+FLAGS: Final = {"1": True, "1.0": True, "true": True, "0": False, "0.0": False, "false": False}  # as tools write them
+
+
+def _labels(line: int, value: object, separator: LabelSeparator, log: FindingLog) -> tuple[str, ...] | None:
     """A sorted list of different labels, which may be empty."""
-    found = json_list(value)
-    if found is None and isinstance(value, str):
-        found = [part for part in value.split(separator) if part.strip()]
-    if found is None and value is not None:
+    found = labels_in(value)
+    if isinstance(found, str):
+        separators = (separator,) if isinstance(separator, str) else separator
+        found = [part for part in re.split("|".join(map(re.escape, separators)), found) if part.strip()]
+    if not (found is None or isinstance(found, list)):
         reason, fix = "the labels are neither a JSON list nor text", 'write them as a list: ["price", "service"]'
         log.add("labels of another type", "error", line, reason, fix)
         return None

@@ -16,7 +16,7 @@ import numpy.typing as npt
 from edgepack.artifacts import Row
 from edgepack.calibration import ScoreCalibration
 from edgepack.recipe.finding_log import FindingLog
-from edgepack.recipe.model import Columns
+from edgepack.recipe.model import Columns, LabelSeparator
 from edgepack_runtime.stats.metrics import Answer
 from edgepack_runtime.tasks.task import Task
 
@@ -71,7 +71,7 @@ class TrainingTask(Protocol):
     def __init__(self, labels: tuple[str, ...]) -> None: ...
 
     @staticmethod
-    def row_maker(columns: Columns, label_separator: str) -> MakeRow:
+    def row_maker(columns: Columns, label_separator: LabelSeparator) -> MakeRow:
         """The converter from values of `columns.wanted` to rows; `label_separator` separates labels in a cell.
 
         It adds what is wrong with a row to the log, and returns None for a row with an error.

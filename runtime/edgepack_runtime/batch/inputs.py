@@ -13,7 +13,7 @@ from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Sequence, Un
 
 from edgepack_runtime.errors import UsageError
 from edgepack_runtime.rows import encodings
-from edgepack_runtime.rows.formats import BY_SUFFIX, SUFFIXES, TABLES
+from edgepack_runtime.rows.formats import BY_SUFFIX, JSON, SUFFIXES, TABLES
 from edgepack_runtime.rows.lines import (
     SAVE_AS_CSV,
     NotUtf8Error,
@@ -78,6 +78,7 @@ class Source:
         self._name, self._suffix, self._columns, self._blank_rows = name, suffix, columns, blank_rows
         self._encoding = encoding
         self.header: Sequence[str] = ()  # of a table
+        self.total_bytes: Optional[int] = None  # about, of UTF-8; None if it is not known
         self._long: List[str] = []  # rows of a table that look like several, by their lines
         self._found: Iterator[Any]
         if suffix in TABLES:
@@ -88,7 +89,7 @@ class Source:
             self.header, self._found = self._table.first, self._table.below()
             self._places = [self.place(*column) for column in zip(columns, _FIXES)]
         else:
-            self._found = self.file.records() if suffix == ".jsonl" else self.file.texts()
+            self._found = self.file.records() if self.file.format.kind == JSON else self.file.texts()
 
     def notes(self) -> Iterator[str]:
         """What to know about the rows that were read."""
@@ -102,7 +103,7 @@ class Source:
     def rows(self) -> Iterator[InputRow]:
         """The next rows."""
         rows, lines, width = self.file, self.file.lines, len(self.header)
-        read: Any = self._of_json if self._suffix == ".jsonl" else self._of_fields if width else self._of_line
+        read: Any = self._of_json if rows.format.kind == JSON else self._of_fields if width else self._of_line
         for number, found in self._found:
             if rows.last - number >= _LONG_ROW:
                 self._long.append(f"{number} to {rows.last}")
@@ -252,8 +253,12 @@ def opened(
     with contextlib.ExitStack() as stack:
         with os_errors(f"{path} cannot be read"):
             stream = stack.enter_context(open_stream(path))
+            sample = stream.peek(encodings.SAMPLE_BYTES)
             text = _checked(stream, path.name, encoding)
             source = Source(text, path.name, path.suffix.lower(), columns, encoding=encoding)
+            # `InputRow.end` counts bytes of UTF-8: of another encoding the sample tells how many there will be.
+            share = len(sample.decode(_codec(encoding), "ignore").encode()) / max(1, len(sample))
+            source.total_bytes = round(path.stat().st_size * share)
         yield source
 
 
@@ -274,8 +279,11 @@ def standard_input(columns: Sequence[str], encoding: str = UTF8) -> Source:
 def _checked(stream: io.BufferedReader, name: str, encoding: str) -> io.BufferedReader:
     """`stream` as UTF-8. Raises as `_require_encoding`."""
     _require_encoding(stream.peek(encodings.SAMPLE_BYTES), name, encoding)
-    codec = next((one.codec for one in encodings.CONVERTED if one.name.lower() == encoding), encoding)
-    return as_utf8(stream, codec)
+    return as_utf8(stream, _codec(encoding))
+
+
+def _codec(encoding: str) -> str:
+    return next((one.codec for one in encodings.CONVERTED if one.name.lower() == encoding), encoding)
 
 
 def items(source: Source) -> Iterator[Item]:

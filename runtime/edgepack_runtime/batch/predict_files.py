@@ -118,9 +118,7 @@ class _Run:
     def answer(self) -> None:
         options, output = self._options, self._output
         tagged = ((row, row.item) for row in self._rows)
-        # Offsets count bytes of UTF-8.
-        known = options.input is not None and options.encoding == UTF8
-        progress = Progress("rows", options.input.stat().st_size if known else None, quiet=options.quiet)
+        progress = Progress("rows", self._source.total_bytes, quiet=options.quiet)
         try:
             with contextlib.closing(
                 self._predictor.stream_tagged(tagged, workers=options.threads, batch_tokens=options.batch_tokens)

@@ -25,6 +25,7 @@ from typing import BinaryIO, Dict, Iterator, List, Optional, Protocol, Tuple, Ty
 
 from edgepack_runtime.bundle import manifest as contract
 from edgepack_runtime.errors import BundleInvalidError, EnvironmentUnfitError, UsageError
+from edgepack_runtime.messages import message
 from edgepack_runtime.util.fs import FILE_MODE
 from edgepack_runtime.util.hashing import CHUNK_BYTES, hash_prefix
 
@@ -160,9 +161,9 @@ class Archive:
     def damaged(self, region: str, why: str) -> BundleInvalidError:
         """The error for a damaged `region` of this file."""
         return BundleInvalidError(
-            f"{self.path.name} is damaged: {region}",
+            message("error.damaged", name=self.path.name, region=region),
             why=why,
-            fix="copy the bundle again from where you got it; if that does not help, run `verify` there",
+            fix=message("error.copy_or_verify"),
         )
 
     def chunks(self, member: Member) -> Iterator[bytes]:
@@ -184,7 +185,7 @@ class Archive:
         except OSError as error:
             raise self.damaged(region, f"it cannot be read: {error.strerror or error}") from error
         if size != member.size or crc != member.crc32:
-            raise self.damaged(region, "its content does not match its size and checksum")
+            raise self.damaged(region, message("error.checksum"))
 
     def read(self, path: str, limit: int) -> bytes:
         """The whole content of one small member.
@@ -291,12 +292,12 @@ class Archive:
 
     def _read_end(self) -> Tuple[int, int, str]:
         if self.size < STUB_BYTES + _TAIL_BYTES or self.size > MAX_BUNDLE_BYTES:
-            raise self.damaged("the file", f"it has {self.size} bytes: it is cut short, or not a bundle")
+            raise self.damaged("the file", message("error.short_file", size=self.size))
         self._file.seek(self.size - _TAIL_BYTES)
         tail = self._file.read(_TAIL_BYTES)
         fields = _END.unpack(tail[: _END.size])
         if fields[0] != b"PK\5\6" and COMMENT_MAGIC not in tail:
-            raise self.damaged("the end record", "it is missing: the file is cut short, or not a bundle")
+            raise self.damaged("the end record", message("error.cut_short"))
         count, directory_bytes, directory_offset = fields[4:7]
         if tail[: _END.size] != end_record(count, directory_bytes, directory_offset):
             raise self.damaged("the end record", "it is not in the exact form")
@@ -338,7 +339,7 @@ class Archive:
 def _open(path: Path) -> BinaryIO:
     try:
         if not path.is_file():
-            raise UsageError(f"there is no bundle file {path}")
+            raise UsageError(message("error.no_bundle", path=str(path)))
         return path.open("rb")
     except OSError as error:
         raise EnvironmentUnfitError(

@@ -14,6 +14,7 @@ from edgepack_runtime.bundle import manifest as contract
 from edgepack_runtime.bundle.archive import Archive, Member
 from edgepack_runtime.bundle.manifest import MACHINES, RELEASE_ID, FileEntry, Interpreter, Manifest
 from edgepack_runtime.errors import BundleInvalidError, UsageError
+from edgepack_runtime.messages import message
 from edgepack_runtime.util.fs import open_regular, os_errors, walk
 from edgepack_runtime.util.hashing import CHUNK_BYTES
 
@@ -153,7 +154,7 @@ def repair(prefix: Optional[Path]) -> str:
     import shlex  # not needed for predictions
 
     root = "PREFIX" if prefix is None else shlex.quote(str(prefix))
-    return f"install it again from its file: sh FILE install --prefix {root}"
+    return message("error.install_again", root=root)
 
 
 def _prefix_around(release: Path) -> Optional[Path]:
@@ -167,7 +168,9 @@ def _damaged(folder: Path, damage: List[Damage], fix: str) -> BundleInvalidError
     if len(damage) > _SHOWN:
         more.append(f"and {len(damage) - _SHOWN} more")
     return BundleInvalidError(
-        f"the release {folder} is damaged: {first.path}: {first.why}", why="; ".join(more), fix=fix
+        message("error.release_damaged", folder=str(folder), path=first.path, why=first.why),
+        why="; ".join(more),
+        fix=fix,
     )
 
 

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Iterator, List, Mapping, Optional, Tuple
 from edgepack_runtime.cli.parser import Context
 from edgepack_runtime.errors import UsageError, printable
 from edgepack_runtime.install.prefix import Prefix, default_prefix
+from edgepack_runtime.messages import local
 
 if TYPE_CHECKING:
     from edgepack_runtime.bundle.manifest import Manifest
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 
 def log(text: str) -> None:
     """Print one line of progress to stderr."""
-    print(printable(text), file=sys.stderr, flush=True)
+    print(printable(local(text)), file=sys.stderr, flush=True)
 
 
 def print_result(options: argparse.Namespace, result: Mapping[str, Any], text: str) -> None:

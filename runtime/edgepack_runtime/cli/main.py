@@ -18,6 +18,7 @@ import signal
 import sys
 from typing import TYPE_CHECKING, Callable, List, Optional, Sequence
 
+from edgepack_runtime import messages
 from edgepack_runtime.cli.parser import Context, build_parser
 from edgepack_runtime.errors import EdgepackError, EnvironmentUnfitError, printable, to_json
 from edgepack_runtime.util import signals
@@ -85,7 +86,7 @@ def _report(error: Exception, context: Context, *, as_json: bool) -> int:
             print(printable(json.dumps({"error": to_json(known or unexpected)}, ensure_ascii=False)), flush=True)
     if known is None:
         raise error
-    print(f"error: {known}", file=sys.stderr)
+    print(messages.shown(known), file=sys.stderr)
     return int(known.exit_code)
 
 

@@ -53,7 +53,7 @@ def check(options: argparse.Namespace) -> List[str]:
         )
     if options.input or options.output:
         from edgepack_runtime.batch import inputs
-        from edgepack_runtime.rows.formats import SUFFIXES, TABLES
+        from edgepack_runtime.rows.formats import OUTPUT_SUFFIXES, TABLES
 
         if options.label_column is not None and not (
             options.output and options.input and options.input.suffix.lower() in TABLES
@@ -63,11 +63,11 @@ def check(options: argparse.Namespace) -> List[str]:
             inputs.check_file(options.input)
         if options.output:
             _check_output(options.output, options.input)
-            if options.output.suffix.lower() not in SUFFIXES:
+            if options.output.suffix.lower() not in OUTPUT_SUFFIXES:
                 raise UsageError(
                     f"{options.output} cannot be written",
                     why="the ending of its name decides the format, and results are written as text only",
-                    fix=f"name it with one of {' '.join(SUFFIXES)}",
+                    fix=f"name it with one of {' '.join(OUTPUT_SUFFIXES)}",
                 )
     elif options.label_column is not None:
         raise _no_table_of_labels()

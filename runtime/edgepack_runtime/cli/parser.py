@@ -10,6 +10,7 @@ from typing import Any, Iterable, NoReturn, Optional, Tuple
 
 from edgepack_runtime.errors import UsageError, printable
 from edgepack_runtime.inference.windows import LONG_TEXTS, TRUNCATE
+from edgepack_runtime.messages import message
 from edgepack_runtime.schema.limits import MAX_THREADS
 from edgepack_runtime.util.texts import ENCODING_NAMES, ENCODINGS, UTF8
 
@@ -351,7 +352,9 @@ class _TopParser(Parser):
 
     def parse_args(self, args: Any = None, namespace: Any = None) -> Any:
         if not args:
-            raise UsageError("no verb was given", why=f"one of: {', '.join(self.verbs)}", fix=f"{self.prog} --help")
+            raise UsageError(
+                message("error.no_verb"), why=message("error.one_of", names=list(self.verbs)), fix=f"{self.prog} --help"
+            )
         first = args[0]
         if first.startswith("-") and first not in self._option_string_actions:
             word = first.strip("-")
@@ -361,7 +364,9 @@ class _TopParser(Parser):
         if not first.startswith("-") and first not in self.verbs:
             near = _near(first.lower(), self.verbs)
             hint = f"did you mean `{self.prog} {near}`?" if near else f"{self.prog} --help"
-            raise UsageError(f"there is no verb `{first}`", why=f"one of: {', '.join(self.verbs)}", fix=hint)
+            raise UsageError(
+                message("error.unknown_verb", verb=first), why=message("error.one_of", names=list(self.verbs)), fix=hint
+            )
         options, unknown = self.parse_known_args(args, namespace)
         if unknown:
             raise UsageError(f"unrecognized arguments: {' '.join(unknown)}", fix=self._meant(options.verb, unknown[0]))

@@ -33,8 +33,9 @@ from edgepack_runtime.cli.context import (
 )
 from edgepack_runtime.cli.parser import Context
 from edgepack_runtime.device import tuning
-from edgepack_runtime.errors import BundleInvalidError, ExitCode, UsageError, printed
+from edgepack_runtime.errors import BundleInvalidError, ExitCode, UsageError
 from edgepack_runtime.install.prefix import Prefix, default_prefix, lock, read_state
+from edgepack_runtime.messages import joined, local, message, printed
 from edgepack_runtime.stats import intervals
 from edgepack_runtime.util.fs import os_errors, read_regular, write_atomic
 from edgepack_runtime.util.texts import counted
@@ -57,8 +58,8 @@ def run_doctor(options: argparse.Namespace, context: Context, arguments: List[st
         checks = doctor.check_device(manifest, prefix=options.prefix or default_prefix(manifest.name))
     good = all(check.ok for check in checks)
     result = {"ok": good, "checks": [dataclasses.asdict(check) for check in checks], "device": facts}
-    verdict = f"this device {'can' if good else 'cannot'} run {manifest.name} {manifest.version}"
-    print_result(options, result, doctor.render(checks) + "\n" + verdict)
+    verdict = message("doctor.can" if good else "doctor.cannot", name=manifest.name, version=manifest.version)
+    print_result(options, result, f"{doctor.render(checks)}\n{local(verdict)}")
     return ExitCode.OK if good else ExitCode.ENVIRONMENT_UNFIT
 
 
@@ -88,9 +89,9 @@ def run_verify(options: argparse.Namespace, context: Context, arguments: List[st
         "files": len(manifest.files) + 1,
         "signature": proof.as_json(),
     }
-    signed = proof.note or f"signed by {proof.principals}, {proof.fingerprint}"
-    text = f"ok: {manifest.name} {release}: {len(manifest.files) + 1} files, all intact\n{signed}"
-    print_result(options, result, text)
+    signed = proof.note or message("verify.signed", by=proof.principals, key=proof.fingerprint)
+    intact = message("verify.intact", name=manifest.name, release=release, n=len(manifest.files) + 1)
+    print_result(options, result, f"{local(intact)}\n{local(signed)}")
     return ExitCode.OK
 
 
@@ -134,22 +135,23 @@ def run_install(options: argparse.Namespace, context: Context, arguments: List[s
     release = receipt["bundle"]["release_id"]
     command = Path(root).absolute() / "bin" / receipt["bundle"]["name"]
     lines = {
-        "installed": f"installed: {release} is active",
-        "repaired": f"repaired: {release} is active; damaged files were replaced",
-        "already installed": f"already installed: {release} is active and is intact",
+        "installed": message("install.installed", release=release),
+        "repaired": message("install.repaired", release=release),
+        "already installed": message("install.already", release=release),
     }
     installed, _ = verify.read_manifest(Prefix(Path(root).absolute()).releases / release)  # the stick may be gone
     caveats = [] if receipt["gate"] is None else GateReceipt.parse(receipt["gate"]).not_shown
     if caveats and receipt["gate"]["verdict"] == intervals.INCONCLUSIVE:
-        caveats = ["its gate is INCONCLUSIVE; not shown on this device:", *map("  {}".format, caveats)]
-    hints = [*caveats, f"next: {shlex.quote(str(command))} predict {'ITEM' if installed.task == CUSTOM else 'TEXT'}"]
+        caveats = [message("install.in_doubt"), *(message("list.indented", part=line) for line in caveats)]
+    what = "ITEM" if installed.task == CUSTOM else "TEXT"
+    hints: List[str] = [*caveats, message("install.next", command=shlex.quote(str(command)), what=what)]
     if options.systemd:
         from edgepack_runtime.serve import systemd
 
         unit = systemd.write(Prefix(Path(root).absolute()), command.name)
         receipt = {**receipt, "systemd_unit": str(unit)}
-        hints += [f"systemd unit: {unit}; to start it now and at boot:", *map("  {}".format, systemd.commands(unit))]
-        hints += ["it answers this machine only; how others may ask: see `For other machines` in the unit"]
+        hints += [message("install.unit", unit=str(unit)), *map("  {}".format, systemd.commands(unit))]
+        hints += [message("install.this_machine_only")]
     hints += _other_servers(Prefix(Path(root).absolute()), release)
     print_result(options, receipt, printed([lines[receipt["verdict"]], *hints]))
     return ExitCode.OK
@@ -170,7 +172,7 @@ def run_rollback(options: argparse.Namespace, context: Context, arguments: List[
 
     prefix, _ = require_installed(options, context)
     receipt = rollback.rollback(prefix.root, context.name, log=log, allow_revoked=options.allow_revoked)
-    lines = [f"rolled back: {receipt['serving']} is active; {receipt['previous']} is kept"]
+    lines = [message("rollback.done", release=receipt["serving"], previous=receipt["previous"])]
     print_result(options, receipt, printed([*lines, *_other_servers(prefix, receipt["serving"])]))
     return ExitCode.OK
 
@@ -180,7 +182,7 @@ def _other_servers(prefix: Prefix, active: str) -> List[str]:
     from edgepack_runtime.install import release_process
 
     return [
-        f"note: `serve`, process {process}, goes on with {release} until it is started again"
+        message("install.server_goes_on", process=process, release=release)
         for process, release in release_process.servers(prefix).items()
         if release != active
     ]
@@ -198,8 +200,9 @@ def run_uninstall(options: argparse.Namespace, context: Context, arguments: List
                 "nothing was removed", why="the prompt was not answered with y", fix="answer y, or give --yes"
             )
     receipt = uninstall.uninstall(prefix.root, bundle_name(context), purge=options.purge, log=log)
-    kept = "" if options.purge else f"; receipts and trusted keys stay in {prefix.root} (--purge removes them)"
-    print_result(options, receipt, f"uninstalled: {receipt['bundle']['name']}{kept}")
+    done = message("uninstall.done", name=receipt["bundle"]["name"])
+    kept = "" if options.purge else message("uninstall.kept", folder=str(prefix.root))
+    print_result(options, receipt, printed([joined(done, kept)]))
     return ExitCode.OK
 
 

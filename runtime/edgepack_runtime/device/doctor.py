@@ -16,6 +16,7 @@ from edgepack_runtime.bundle.manifest import BUNDLED, MACHINES, Manifest, Target
 from edgepack_runtime.bundle.model_config import CUDA
 from edgepack_runtime.device import cores, info, jetson
 from edgepack_runtime.errors import EnvironmentUnfitError, printed
+from edgepack_runtime.messages import joined, message
 
 MIB = 1024 * 1024
 DISK = "disk"  # name of the check of free space
@@ -69,9 +70,9 @@ def require(checks: Sequence[Check]) -> None:
     failed = [check for check in checks if not check.ok]
     if failed:
         raise EnvironmentUnfitError(
-            f"this device cannot run the bundle: {'; '.join(check.what for check in failed)}",
-            why="; ".join(dict.fromkeys(check.why for check in failed if check.why)),
-            fix="; ".join(dict.fromkeys(check.fix for check in failed if check.fix)),
+            message("error.device", checks=[check.what for check in failed]),
+            why=joined(*dict.fromkeys(check.why for check in failed)),
+            fix=joined(*dict.fromkeys(check.fix for check in failed)),
         )
 
 
@@ -98,14 +99,14 @@ def check_space(
     place: Path,
     needed_bytes: int,
     *,
-    why: str = "the new release is unpacked beside the active one",
-    fix: str = "free some space there",
+    why: str = message("error.unpacked_beside"),
+    fix: str = message("error.free_space"),
 ) -> Check:
     """Check that the file system of `place` (an existing folder) has space for `needed_bytes`, and for records."""
     needed = needed_bytes + _RECORDS_BYTES
     disk = os.statvfs(place)
     free = disk.f_bavail * disk.f_frsize
-    what = f"{free // MIB} MiB free at {place}; {needed // MIB + 1} MiB needed"
+    what = message("error.space", free=free // MIB, place=str(place), needed=needed // MIB + 1)
     if free < needed:
         return Check(DISK, False, what, why, fix)
     if disk.f_files and disk.f_favail < 2000:
@@ -159,8 +160,9 @@ def _check_host(target: TargetFacts) -> List[Check]:
 def _check_system(target: TargetFacts) -> Check:
     machine, found = platform.machine(), f"{platform.system()} {platform.machine()}"
     if platform.system() != "Linux" or machine not in target.machines:
-        why = f"its libraries are made for Linux {' or '.join(target.machines)} (target {target.profile})"
-        return Check("system", False, f"this is {found}", why, f"build the bundle for a {found} target")
+        why: str = message("error.made_for", machines=list(target.machines), target=target.profile)
+        fix = message("error.build_for", system=found)
+        return Check("system", False, message("error.this_is", system=found), why, fix)
     if struct.calcsize("P") != 8 and machine in MACHINES:
         why = "the kernel is 64-bit, but the system is not"
         return Check("system", False, "this Python is a 32-bit program", why, "install a 64-bit system image")
@@ -171,9 +173,8 @@ def _check_libc(target: TargetFacts) -> Check:
     name, version = info.libc()
     what = f"{name} {version}".strip()
     if name != "glibc" or version_numbers(version) < version_numbers(target.libc_min):
-        why = f"the bundle's libraries need glibc {target.libc_min} or newer"
-        fix = "build it with `interpreter: bundled`, which brings its own C library"
-        return Check("libc", False, f"the C library is {what}", why, fix)
+        why, fix = message("error.needs_glibc", version=target.libc_min), message("error.bundled")
+        return Check("libc", False, message("error.libc", what=what), why, fix)
     return Check("libc", True, f"{what} (needs {target.libc_min})")
 
 

@@ -10,6 +10,8 @@ import platform
 from pathlib import Path
 from typing import List, Mapping, Optional, Tuple
 
+from edgepack_runtime.messages import message
+
 ROOT = Path("/")
 # Flags of /proc/cpuinfo for instructions that multiply 8-bit integers and accumulate in 32 bits.
 _INT8_FLAGS = ("avx512_vnni", "avx_vnni", "avx_vnni_int8", "amx_int8", "asimddp", "i8mm")
@@ -112,15 +114,15 @@ def emulation(machine: str, root: Path = ROOT) -> Optional[str]:
     ours = _family(machine)
     kernel = read(root / "proc/sys/kernel/arch")
     if kernel and ours and _family(kernel) and _family(kernel) != ours:
-        return f"the kernel is {kernel}, the process {machine}"
+        return message("emulated.kernel", kernel=kernel, machine=machine)
     info = read(root / "proc/cpuinfo") or ""
     described = {line.partition(":")[0].strip() for line in info.splitlines()}
     if ours == "arm" and {"vendor_id", "flags"} <= described:
-        return f"the CPU is described as x86, the process is {machine}"
+        return message("emulated.cpu", cpu="x86", machine=machine)
     if ours == "x86" and ("CPU implementer" in described or "VirtualApple" in info):
-        return f"the CPU is described as ARM, the process is {machine}"
+        return message("emulated.cpu", cpu="ARM", machine=machine)
     if ours == "arm" and "x86_64-linux-gnu-gcc" in (read(root / "proc/version") or ""):
-        return f"the kernel was built for x86-64, the process is {machine}"
+        return message("emulated.built", machine=machine)
     return None
 
 

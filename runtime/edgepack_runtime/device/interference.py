@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Dict, List, NamedTuple, Optional, Sequence
 
 from edgepack_runtime.device import info
+from edgepack_runtime.messages import message
 from edgepack_runtime.util.progress import Log, Pace
 from edgepack_runtime.util.texts import counted
 
@@ -67,10 +68,10 @@ class Interference(NamedTuple):
     def describe(self) -> str:
         """Sentence for the detail of a check."""
         if self.others_cores is None or self.cores is None:
-            return "this device does not report the CPU time of other programs"
-        found = f"other programs used {self.others_cores:.2f} of {counted(self.cores, 'core')} meanwhile"
+            return message("beside.unknown")
+        found = message("beside.others", used=round(self.others_cores, 4), cores=self.cores)
         if self.stolen_ms and self.stolen_ms > DISTURBED_CORES * self.wall_ms:
-            found += f", of that {self.stolen_ms / self.wall_ms:.2f} by other virtual machines of the host"
+            found = message("beside.guests", others=found, stolen=round(self.stolen_ms / self.wall_ms, 4))
         return found
 
     def as_json(self) -> Dict[str, Any]:

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, Dict, List, NamedTuple, Optional, Tuple
 
 from edgepack_runtime.device.info import ROOT, read
-from edgepack_runtime.util.texts import counted
+from edgepack_runtime.messages import message
 
 _CPUS = "sys/devices/system/cpu"
 _FIRMWARE = "sys/devices/platform/soc/soc:firmware/get_throttled"
@@ -56,17 +56,17 @@ def read_throttle(root: Path = ROOT) -> Throttle:
 
 def reasons(before: Throttle, after: Throttle) -> List[str]:
     """Throttling between two moments, one phrase each; empty if there was none or nothing is known."""
-    found = []
+    found: List[str] = []
     if before.events is not None and after.events is not None and after.events > before.events:
-        found.append(counted(after.events - before.events, "throttling event"))
+        found.append(message("throttle.events", n=after.events - before.events))
     if after.cooling is not None and after.cooling > (before.cooling or 0):
-        found.append(f"cooling devices went from state {before.cooling or 0} to {after.cooling}")
+        found.append(message("throttle.cooling", before=before.cooling or 0, after=after.cooling))
     if after.firmware is not None:
         fresh = after.firmware & ~(before.firmware or 0)
         if after.firmware & _NOW or fresh >> _EVER:
-            found.append(f"the firmware reports undervoltage or heat ({after.firmware:#x})")
+            found.append(message("throttle.firmware", bits=f"{after.firmware:#x}"))
     if after.capped is not None and after.capped < (1.0 if before.capped is None else before.capped):
-        found.append(f"the clock was capped at {after.capped:.0%} of the highest")
+        found.append(message("throttle.capped", share=after.capped))
     return found
 
 

@@ -9,6 +9,7 @@ from edgepack_runtime.bundle.golden import GoldenRow
 from edgepack_runtime.bundle.model_config import ModelConfig
 from edgepack_runtime.errors import BundleInvalidError
 from edgepack_runtime.inference.predictor import Predictor
+from edgepack_runtime.messages import joined, message
 from edgepack_runtime.schema.figures import NOTHING, shown
 from edgepack_runtime.schema.gates import (
     ABOVE_MAJORITY,
@@ -208,19 +209,17 @@ def worst_line(class_scores: Mapping[str, Any]) -> str:
     """One line about the classes with the lowest F1, from the receipt's `classes`."""
     worst = class_scores["scores"][:_SHOWN_CLASSES]
     each = ["{} {} (n = {})".format(row["label"], shown(row["f1"], "fraction"), row["support"]) for row in worst]
-    return "lowest F1 of {}: {}".format(counted(class_scores["classes"], "class", "classes"), ", ".join(each) or "-")
+    return message("gate.lowest_f1", n=class_scores["classes"], each=each or [NOTHING])
 
 
 def repeats(n: int, distinct: int) -> str:
     """Warning if only `distinct` of the texts of `n` rows differ, which makes the interval too narrow; else empty."""
-    return "" if distinct >= _MOSTLY_DISTINCT * n else f"distinct texts: {distinct} for {n} rows"
+    return "" if distinct >= _MOSTLY_DISTINCT * n else message("gate.repeats", distinct=distinct, n=n)
 
 
 def would_decide(n: Optional[int], of_what: str) -> str:
     """Sentence about the sample size that would decide an inconclusive check; None stands for over 10 million."""
-    if n is None:
-        return f"too close to the limit to decide, even with 10 million {of_what}"
-    return f"about {n} {of_what} would decide"
+    return message("gate.too_close", of=of_what) if n is None else message("gate.would_decide", n=n, of=of_what)
 
 
 def checks(measured: Measured, limits: ManifestAccuracy) -> List[GateCheck]:
@@ -233,12 +232,14 @@ def checks(measured: Measured, limits: ManifestAccuracy) -> List[GateCheck]:
     ]
     if limits.max_drop_points is not None:
         reference = [row.float_answer for row in measured.rows]
-        name, points = "the float model", limits.max_drop_points
+        name: str = message("gate.float_model")
+        points = limits.max_drop_points
         gate = limit_named("accuracy.max_drop_points")
         found.append(_drop_check(gate, measured, reference, name, points, limits))
     if limits.max_regression_points is not None:
         reference = [row.baseline_answer for row in measured.rows]
-        name, points = limits.baseline or "the earlier release", limits.max_regression_points
+        name = message("gate.a_baseline", name=limits.baseline) if limits.baseline else message("gate.earlier_release")
+        points = limits.max_regression_points
         gate = limit_named("accuracy.max_regression_points")
         found.append(_drop_check(gate, measured, reference, name, points, limits))
     if limits.above_majority:
@@ -254,11 +255,11 @@ def _value_check(measured: Measured, gate: Limit, limit: float, confidence: floa
     interval, n = measured.interval, len(measured.rows)
     verdict = (intervals.verdict_at_least if gate.minimum else intervals.verdict_at_most)(interval, limit)
     right = measured.errors.count(0)
-    notes = [f"{right} of {counted(n, 'row')} right"] if measured.task.exact else [counted(n, "row")]
+    notes: List[str] = [message("gate.right", right=right, n=n) if measured.task.exact else message("gate.rows", n=n)]
     notes += _row_notes(measured)
     if verdict == intervals.INCONCLUSIVE and measured.metric == metrics.ACCURACY:
         needed = intervals.n_for_proportion(interval.value, limit, confidence, beyond=n)
-        notes.append(would_decide(needed, "rows"))
+        notes.append(would_decide(needed, message("unit.rows")))
     return GateCheck.sampled(
         gate,
         verdict,
@@ -283,11 +284,11 @@ def _majority_check(measured: Measured, confidence: float) -> GateCheck:
     theirs = measured.interval.value - (gain.value if measured.kind.more_is_better else -gain.value)
     value = shown(theirs, measured.kind.unit)
     verdict = intervals.PASS if gain.low > 0 else intervals.INCONCLUSIVE
-    notes = [f"a model that answers {_quoted(measured.task, constant[0])} to every text has {value}"]
+    notes: List[str] = [message("gate.majority", answer=_quoted(measured.task, constant[0]), value=value)]
     if verdict == intervals.INCONCLUSIVE and measured.metric == metrics.ACCURACY and gain.value > 0:
         counts = measured.counts(constant)
         needed = intervals.n_for_drop(counts.lost, counts.won, counts.n, 0.0, confidence)
-        notes.append(would_decide(needed, "rows"))
+        notes.append(would_decide(needed, message("unit.rows")))
     difference, unit = _difference(measured.kind, gain)
     return GateCheck.sampled(
         limit_named(ABOVE_MAJORITY),
@@ -297,7 +298,7 @@ def _majority_check(measured: Measured, confidence: float) -> GateCheck:
         unit=unit,
         n=len(truths),
         confidence=confidence,
-        detail="; ".join(notes),
+        detail=joined(*notes),
     )
 
 
@@ -310,7 +311,7 @@ def _difference(kind: metrics.Metric, interval: intervals.Interval) -> Tuple[int
 
 def _quoted(task: Task, answer: Answer) -> str:
     said = task.words(answer, None)
-    return "nothing" if said == NOTHING else repr(said)
+    return message("gate.nothing") if said == NOTHING else repr(said)
 
 
 def _drop_check(
@@ -332,10 +333,10 @@ def _drop_check(
     confidence, counts = limits.confidence, measured.counts(reference)
     interval = measured.drop(reference, confidence)
     verdict = intervals.verdict_at_most(interval, limit_points / 100)
-    notes = [f"{counted(counts.lost, 'row')} lost against {name}, {counts.won} won", *_row_notes(measured)]
+    notes = [message("gate.lost", lost=counts.lost, name=name, won=counts.won), *_row_notes(measured)]
     if verdict == intervals.INCONCLUSIVE and measured.metric == metrics.ACCURACY:
         needed = intervals.n_for_drop(counts.lost, counts.won, counts.n, limit_points / 100, confidence)
-        notes.append(would_decide(needed, "rows"))
+        notes.append(would_decide(needed, message("unit.rows")))
     return GateCheck.sampled(
         gate,
         verdict,
@@ -350,10 +351,11 @@ def _drop_check(
 def _detail(measured: Measured, verdict: str, notes: Sequence[str]) -> str:
     """The detail of a check; for metrics other than accuracy it begins with the metric's name."""
     if measured.metric == metrics.ACCURACY:
-        return "; ".join(notes)
-    of_label = "" if measured.positive is None else f" of {measured.positive!r}"
-    more = [f"more rows may decide; how many is not known for {measured.metric}"]
-    return "; ".join([measured.metric + of_label, *notes, *(more if verdict == intervals.INCONCLUSIVE else [])])
+        return joined(*notes)
+    metric, positive = measured.metric, measured.positive
+    about = metric if positive is None else message("gate.of_label", metric=metric, label=repr(positive))
+    more = message("gate.more_may_decide", metric=metric) if verdict == intervals.INCONCLUSIVE else ""
+    return joined(about, *notes, more)
 
 
 def _row_notes(measured: Measured) -> List[str]:
@@ -361,8 +363,9 @@ def _row_notes(measured: Measured) -> List[str]:
     unseen, repeated = measured.unseen, repeats(len(measured.rows), measured.distinct)
     notes = [repeated] if repeated else []
     if unseen:
-        more = f" and {len(unseen) - _SHOWN_CLASSES} more" if len(unseen) > _SHOWN_CLASSES else ""
-        notes.append(f"no golden row has {', '.join(unseen[:_SHOWN_CLASSES])}{more}")
+        shown_labels, more = list(unseen[:_SHOWN_CLASSES]), len(unseen) - _SHOWN_CLASSES
+        which = "gate.unseen_more" if more > 0 else "gate.unseen"
+        notes.append(message(which, labels=shown_labels, **({"more": more} if more > 0 else {})))
     return notes
 
 
@@ -457,15 +460,15 @@ def _class_check(
     verdict = intervals.overall([one.verdict for one in results])
     deciding = sorted((one for one in results if one.verdict == verdict), key=lambda one: (one.margin, one.label))
     worst = deciding[0]
-    detail = "; ".join(_class_detail(figure, one) for one in deciding[:_SHOWN_CLASSES])
+    notes = [_class_detail(figure, one) for one in deciding[:_SHOWN_CLASSES]]
     if verdict == intervals.PASS and len(results) > 1:
-        detail = f"lowest of {len(results)} classes: {_class_detail(figure, worst)}"
+        notes = [message("gate.lowest", n=len(results), detail=_class_detail(figure, worst))]
     elif len(deciding) > _SHOWN_CLASSES:
-        detail += f"; and {len(deciding) - _SHOWN_CLASSES} more of {len(results)} classes"
+        notes.append(message("gate.more_classes", more=len(deciding) - _SHOWN_CLASSES, n=len(results)))
     if verdict == intervals.INCONCLUSIVE:
-        detail += f"; {_class_would_decide(figure, worst, confidence, to_fail)}"
+        notes.append(_class_would_decide(figure, worst, confidence, to_fail))
     if verdict != intervals.PASS and len(asked) > 1:
-        detail += f"; the high end allows for {len(asked)} classes"
+        notes.append(message("gate.high_end", n=len(asked)))
     return GateCheck.sampled(
         limit_named(per_class(figure)),
         verdict,
@@ -473,28 +476,24 @@ def _class_check(
         limit=worst.floor,
         n=worst.share.n,
         confidence=confidence,
-        detail=detail,
+        detail=joined(*notes),
     )
 
 
 def _class_detail(figure: str, one: _ClassResult) -> str:
-    n = one.share.n
-    of = {
-        "recall": f"of {n} in the golden rows",
-        "precision": f"of {counted(n, 'answer')}",
-        "f1": f"of {n} in the golden rows or the answers",
-    }
-    detail = f"{one.label}: {one.share.right} right {of[figure]}"
-    worth = math.floor(one.share.worth)
-    return detail if worth == n else f"{detail}, worth {worth} since some share a text"
+    n, worth = one.share.n, math.floor(one.share.worth)
+    detail = message(f"gate.{figure}", label=one.label, right=one.share.right, n=n)
+    return detail if worth == n else message("gate.worth", detail=detail, worth=worth)
 
 
 def _class_would_decide(figure: str, worst: _ClassResult, confidence: float, to_fail: float) -> str:
     """Sentence about the sample size that would decide the worst class."""
     right, n, worth = worst.share
     if n == 0:
-        return "no answer has this class" if figure == "precision" else "no golden row has this class"
+        return message("gate.no_answer" if figure == "precision" else "gate.no_row")
     limit = worst.floor / (2 - worst.floor) if figure == "f1" else worst.floor
-    kind = "answers" if figure == "precision" else "rows" if worth == n else "spans"
+    kind = message("unit.answers" if figure == "precision" else "unit.rows" if worth == n else "unit.spans")
     needed = intervals.n_for_proportion(right / n, limit, confidence, to_fail=to_fail, beyond=math.floor(worth))
-    return would_decide(needed and math.ceil(needed * n / worth), f"{kind} of {worst.label}")
+    return would_decide(
+        needed and math.ceil(needed * n / worth), message("unit.of_label", unit=kind, label=worst.label)
+    )

@@ -9,6 +9,7 @@ from edgepack_runtime.bundle.handler_examples import GoldenExample, canonical, r
 from edgepack_runtime.errors import BundleInvalidError
 from edgepack_runtime.gate.accuracy import AccuracyResult, repeats
 from edgepack_runtime.inference.predictor import Predictor
+from edgepack_runtime.messages import joined, message
 from edgepack_runtime.schema.gates import AccuracyLimits, Limits, limit_named
 from edgepack_runtime.schema.receipt import GateCheck, Score
 from edgepack_runtime.stats import intervals, mean_scores
@@ -77,7 +78,7 @@ def _checks(
                 limit=limits.min,
                 n=len(found),
                 confidence=limits.confidence,
-                detail=_joined(SCORE, f"{full} of {counted(len(found), 'example')} with score 1", note),
+                detail=joined(SCORE, message("gate.full", right=full, n=len(found)), note),
             )
         )
     if limits.max_drop_points is not None:
@@ -99,9 +100,5 @@ def _drop(
         limit=limit_points,
         n=len(found),
         confidence=limits.confidence,
-        detail=_joined(SCORE, f"{lower} lower than with the float model, {higher} higher", note),
+        detail=joined(SCORE, message("gate.lower", lower=lower, higher=higher), note),
     )
-
-
-def _joined(*notes: str) -> str:
-    return "; ".join(filter(None, notes))

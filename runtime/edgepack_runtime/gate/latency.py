@@ -36,11 +36,12 @@ from edgepack_runtime.device.interference import Interference
 from edgepack_runtime.inference import bench
 from edgepack_runtime.inference.loaded_model import Split
 from edgepack_runtime.inference.predictor import Predictor
+from edgepack_runtime.messages import joined, message
 from edgepack_runtime.schema.gates import P95, LatencyLimits, LengthLimits, by_length, limit_named, percentiles
 from edgepack_runtime.schema.receipt import Contention, GateCheck, GateLatency
 from edgepack_runtime.stats import intervals
 from edgepack_runtime.util.progress import Log, Pace
-from edgepack_runtime.util.texts import Item, counted, length
+from edgepack_runtime.util.texts import Item, length
 
 T = TypeVar("T")
 WINDOWS = 2
@@ -322,12 +323,12 @@ def asked_of(limits: LatencyLimits) -> List[Asked]:
 def _check(timing: Timing, asked: Asked, emulated_why: Optional[str]) -> GateCheck:
     totals_ms, lengths = timing.totals_ms(asked), ""
     if asked.lengths:
-        lengths = f"{asked.lengths.above + 1} to {asked.lengths.most} tokens"
+        lengths = message("gate.tokens", low=asked.lengths.above + 1, high=asked.lengths.most)
     if not totals_ms:
-        detail = f"no golden row has {lengths or 'a text'}: give `data.test` such texts"
-        return GateCheck.unmeasured(limit_named(asked.gate), asked.limit_ms, detail)
+        missing = message("gate.no_such_texts", lengths=lengths or message("gate.a_text"))
+        return GateCheck.unmeasured(limit_named(asked.gate), asked.limit_ms, missing)
     interval, verdict, why = _judge(timing, asked)
-    detail = "; ".join(filter(None, ["from input to answer, batch 1" + (f", {lengths}" if lengths else ""), why]))
+    detail = joined(joined(message("gate.input_to_answer"), lengths, by="list.comma"), why)
     verdict, detail = refuse_if_emulated(verdict, detail, emulated_why)
     return GateCheck.sampled(
         limit_named(asked.gate),
@@ -352,8 +353,7 @@ def _judge(timing: Timing, asked: Asked) -> Tuple[intervals.Interval, str, str]:
         return (
             interval,
             intervals.INCONCLUSIVE,
-            f"unstable: the medians of two windows differ by {timing.drift:.0%}, "
-            f"measured in {counted(timing.processes, 'process', 'processes')}: measure on an idle machine",
+            message("gate.unstable", drift=round(timing.drift, 4), n=timing.processes),
         )
     return interval, *undisturbed(verdict, timing.interference)
 
@@ -363,12 +363,12 @@ def undisturbed(verdict: str, beside: Interference) -> Tuple[str, str]:
     if verdict == intervals.PASS or (verdict == intervals.FAIL and not beside.disturbed):
         return verdict, ""
     if beside.disturbed:
-        return intervals.INCONCLUSIVE, f"{beside.describe()}: measure on an idle machine"
-    return verdict, "the limit lies within the interval"
+        return intervals.INCONCLUSIVE, message("gate.disturbed", by=beside.describe())
+    return verdict, message("gate.in_interval")
 
 
 def refuse_if_emulated(verdict: str, detail: str, why: Optional[str]) -> Tuple[str, str]:
     """Make a verdict on time inconclusive on an emulator: it is slower than any device, by no fixed factor."""
     if why is None:
         return verdict, detail
-    return intervals.INCONCLUSIVE, detail + f"; emulated ({why}): measure on the device itself"
+    return intervals.INCONCLUSIVE, joined(detail, message("gate.emulated", why=why))

@@ -22,6 +22,7 @@ from edgepack_runtime.gate.latency import Timing, TimingWindow
 from edgepack_runtime.inference import bench
 from edgepack_runtime.inference.predictor import Predictor
 from edgepack_runtime.install import release_process
+from edgepack_runtime.messages import joined, message
 from edgepack_runtime.schema.figures import quantity
 from edgepack_runtime.schema.gates import Limit, Limits, limit_named
 from edgepack_runtime.schema.receipt import GateCheck
@@ -110,29 +111,27 @@ def memory_check(peaks_mib: Sequence[float], limit_mib: float, ran: str, emulate
     """
     gate = limit_named("memory.peak_rss_mib")
     if len(peaks_mib) == 1:
-        detail = f"fresh process: load, then {ran}; one run, since the limit is more than {100 * NEAR:g} % away"
+        detail = message("process.one_run", ran=ran, near=100 * NEAR)
         found = GateCheck.read_once(gate, peaks_mib[0], limit=limit_mib, detail=detail)
     else:
         interval = intervals.percentile_interval(peaks_mib, 0.5, bench.CONFIDENCE)
-        detail = f"median of {len(peaks_mib)} fresh processes: load, then {ran}"
+        detail = message("process.median", n=len(peaks_mib), ran=ran)
         found = _by_median(gate, interval, limit_mib, len(peaks_mib), detail)
         if found.verdict == intervals.INCONCLUSIVE:
-            found = dataclasses.replace(found, detail=f"{detail}; the runs lie on both sides of the limit")
+            found = dataclasses.replace(found, detail=joined(detail, message("process.both_sides")))
     if found.verdict != intervals.PASS and emulated_why is not None:  # the emulator itself takes memory
-        return dataclasses.replace(
-            found, verdict=intervals.INCONCLUSIVE, detail=f"{found.detail}; emulated ({emulated_why})"
-        )
+        why = message("gate.emulated_memory", why=emulated_why)
+        return dataclasses.replace(found, verdict=intervals.INCONCLUSIVE, detail=joined(found.detail, why))
     return found
 
 
 def cold_start_check(runs: Sequence[Interference], limit_ms: float, emulated_why: Optional[str]) -> GateCheck:
     """Check of the median of the runs, with minimum and maximum as its interval."""
     interval = intervals.percentile_interval([run.wall_ms for run in runs], 0.5, bench.CONFIDENCE)
-    gate, detail = limit_named("cold_start.ms"), "median, process start to end"
-    found = _by_median(gate, interval, limit_ms, len(runs), detail)
+    gate = limit_named("cold_start.ms")
+    found = _by_median(gate, interval, limit_ms, len(runs), message("process.cold_start"))
     verdict, why = gate_latency.undisturbed(found.verdict, interference.together(runs))
-    detail = f"{found.detail}; {why}" if why else found.detail
-    verdict, detail = gate_latency.refuse_if_emulated(verdict, detail, emulated_why)
+    verdict, detail = gate_latency.refuse_if_emulated(verdict, joined(found.detail, why), emulated_why)
     return dataclasses.replace(found, verdict=verdict, detail=detail)
 
 

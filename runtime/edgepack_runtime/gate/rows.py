@@ -15,10 +15,11 @@ from edgepack_runtime.bundle import golden
 from edgepack_runtime.bundle.golden import GoldenRow
 from edgepack_runtime.bundle.model_config import ModelConfig
 from edgepack_runtime.errors import UsageError
+from edgepack_runtime.messages import message
 from edgepack_runtime.schema.gates import ABOVE_MAJORITY, Limits, per_class
 from edgepack_runtime.schema.receipt import Unmeasured
 
-WHY_NOT = "the labelled rows are not in the bundle; gate with --rows FILE"
+WHY_NOT = message("gate.no_rows_here")
 
 
 def read(release: Path, config: ModelConfig, limits: Limits, given: Optional[Path]) -> Optional[List[GoldenRow]]:

@@ -16,7 +16,7 @@ from edgepack_runtime.bundle import golden, handler_examples, verify
 from edgepack_runtime.bundle.manifest import Manifest
 from edgepack_runtime.bundle.model_config import weight_bytes
 from edgepack_runtime.device import conditions, cores
-from edgepack_runtime.errors import BundleInvalidError, ExitCode, StageFailedError, printed
+from edgepack_runtime.errors import BundleInvalidError, ExitCode, StageFailedError
 from edgepack_runtime.gate import accuracy as gate_accuracy
 from edgepack_runtime.gate import handler_scores, process, sustained, turns
 from edgepack_runtime.gate import latency as gate_latency
@@ -24,6 +24,7 @@ from edgepack_runtime.gate import rows as gate_rows
 from edgepack_runtime.inference import bench
 from edgepack_runtime.inference.predictor import Predictor
 from edgepack_runtime.install import locate, receipts
+from edgepack_runtime.messages import joined, local, message, printed
 from edgepack_runtime.schema import figures
 from edgepack_runtime.schema.fields import parse, to_json
 from edgepack_runtime.schema.gates import ABOVE_MAJORITY, LatencyLimits, Limits, limit_named
@@ -37,7 +38,6 @@ from edgepack_runtime.schema.receipt import (
     Unmeasured,
 )
 from edgepack_runtime.stats import intervals
-from edgepack_runtime.util import texts as wording
 from edgepack_runtime.util.progress import Log
 from edgepack_runtime.util.texts import Item
 
@@ -150,21 +150,24 @@ def exit_code(receipt: Mapping[str, Any]) -> ExitCode:
 def render(receipt: Mapping[str, Any]) -> str:
     """Format the receipt as a table, with the detail of each gate that did not pass."""
     found = GateReceipt.parse(receipt)
-    rows = [("gate", "measured", "interval", "limit", "n", "verdict")]
+    rows = [
+        tuple(local(message(f"table.{name}")) for name in ("gate", "measured", "interval", "limit", "n", "verdict"))
+    ]
     rows += [
         (
             check.gate,
             figures.figure(check.value, check.unit),
-            figures.interval(check.low, check.high, check.unit, with_unit=False),
-            check.bound(figures.shown(check.limit, check.unit)),
+            local(figures.interval(check.low, check.high, check.unit, with_unit=False)),
+            local(check.bound(figures.shown(check.limit, check.unit))),
             str(check.n),
-            check.verdict,
+            local(message(f"verdict.{check.verdict}")),
         )
         for check in found.checks
     ]
-    lines = bench.table(rows) if found.checks else []
-    lines += [f"{check.gate}: {check.detail}" for check in found.checks if check.verdict != intervals.PASS]
-    lines += [f"{one.gate}: not measured: {one.why}" for one in found.unmeasured]
+    lines: List[str] = [*bench.table(rows)] if found.checks else []
+    missed = (check for check in found.checks if check.verdict != intervals.PASS)
+    lines += [joined(check.gate, check.detail, by="list.colon") for check in missed]
+    lines += [message("say.not_measured", gate=one.gate, why=one.why) for one in found.unmeasured]
     if not found.is_accuracy_gated:
         lines.append(ACCURACY_NOT_GATED)
     if found.accuracy is not None:
@@ -173,19 +176,15 @@ def render(receipt: Mapping[str, Any]) -> str:
             lines.append(gate_accuracy.worst_line(found.classes))
     if found.answered is not None:
         share = found.answered["linear"] / max(1, sum(found.answered.values()))
-        lines.append(f"the linear model answered {share:.0%} of the rows alone")
+        lines.append(message("gate.answered_alone", share=share))
     if found.latency is not None:
-        lines.append(
-            "latency p50 {p50_ms:.3f} ms (tokenize {tokenize_p50_ms:.3f}, run {run_p50_ms:.3f}, "
-            "post {post_p50_ms:.3f}), p95 {p95_ms:.3f} ms, mean {mean_ms:.3f} ms, n = {n}, "
-            "threads = {threads}".format(**dataclasses.asdict(found.latency))
-        )
+        lines.append(message("gate.latency", **dataclasses.asdict(found.latency)))
     where = found.where
     usable = "" if where.cores is None else cores.named(where.cores)
     on = (where.gpu, where.cpu_model, usable, where.kernel, where.engine, f"Python {where.python}")
     lines.append(", ".join(filter(None, on)))
-    lines.append(f"measured at {where.device_clock_utc} by this device's clock")
-    lines.append(f"verdict: {found.verdict}")
+    lines.append(message("gate.measured_at", moment=where.device_clock_utc))
+    lines.append(message("gate.verdict", verdict=message(f"verdict.{found.verdict}")))
     return printed(lines)
 
 
@@ -253,7 +252,7 @@ def _sustained_checks(
         return []
     if long_run is not None:
         return [sustained.check(long_run, asked)]
-    why = f"emulated ({emulated_why}): measure on the device itself"
+    why = message("gate.emulated", why=emulated_why)
     return [GateCheck.unmeasured(sustained.GATE, asked.max_slowdown_percent, why)]
 
 
@@ -265,7 +264,7 @@ def _process_checks(
     if limits.memory is not None:
         most_mib = limits.memory.peak_rss_mib
         peaks_mib = process.peaks_mib(release, threads, most_mib, progress)
-        ran = wording.counted(len(texts), "golden text" if predictor.config.handler is None else "example")
+        ran = message("process.texts" if predictor.config.handler is None else "process.examples", n=len(texts))
         checks.append(process.memory_check(peaks_mib, most_mib, ran, emulated_why))
     if limits.cold_start is not None:
         handler = predictor.config.handler is not None
@@ -280,13 +279,13 @@ def _process_checks(
 def _size_checks(release: Path, limits: Limits, bundle_bytes: Optional[int]) -> List[GateCheck]:
     model_bytes = weight_bytes(release / golden.MODEL_FOLDER)
     asked = (
-        ("size.model_mib", model_bytes, limits.size.model_mib, "the model's weights"),
-        ("size.bundle_mib", bundle_bytes, limits.size.bundle_mib, "the bundle file"),
+        ("size.model_mib", model_bytes, limits.size.model_mib, message("size.weights")),
+        ("size.bundle_mib", bundle_bytes, limits.size.bundle_mib, message("size.bundle")),
     )
     checks = []
     for name, size_bytes, limit_mib, file in asked:
         if limit_mib is not None and size_bytes is None:
-            detail = f"the size of {file} is not known here: run the gate on that file"
+            detail = message("size.unknown", file=file)
             checks.append(GateCheck.unmeasured(limit_named(name), limit_mib, detail))
         elif limit_mib is not None and size_bytes is not None:
             checks.append(GateCheck.read_once(limit_named(name), size_bytes / 2**20, limit=limit_mib, detail=file))

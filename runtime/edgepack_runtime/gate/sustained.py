@@ -12,6 +12,7 @@ from edgepack_runtime.device.throttling import Throttle
 from edgepack_runtime.gate import latency
 from edgepack_runtime.inference import bench
 from edgepack_runtime.inference.predictor import Predictor
+from edgepack_runtime.messages import joined, message
 from edgepack_runtime.schema.gates import SustainedLimits, limit_named
 from edgepack_runtime.schema.receipt import GateCheck
 from edgepack_runtime.stats import intervals
@@ -93,12 +94,10 @@ def check(run: SustainedRun, asked: SustainedLimits) -> GateCheck:
         verdict = intervals.INCONCLUSIVE
     _, why = latency.undisturbed(verdict, run.interference)
     seconds = run.interference.wall_ms / 1e3
-    details = [f"last third of {seconds:.0f} s without pauses against the first", why]
-    if run.reasons:
-        details.append(", ".join(run.reasons))
-    elif verdict != intervals.PASS:
+    cause = joined(*run.reasons, by="list.comma")
+    if not cause and verdict != intervals.PASS:
         known = any(moment.known for moment in run.moments)
-        details.append("no throttling was counted" if known else "this device does not report throttling")
+        cause = message("sustained.none" if known else "sustained.unknown")
     return GateCheck.sampled(
         GATE,
         verdict,
@@ -106,5 +105,5 @@ def check(run: SustainedRun, asked: SustainedLimits) -> GateCheck:
         limit=asked.max_slowdown_percent,
         n=len(run.times_ms),
         confidence=bench.CONFIDENCE,
-        detail="; ".join(filter(None, details)),
+        detail=joined(message("sustained.thirds", seconds=round(seconds, 3)), why, cause),
     )

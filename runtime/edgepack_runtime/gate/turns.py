@@ -28,6 +28,7 @@ from edgepack_runtime.gate.latency import Asked
 from edgepack_runtime.inference import bench
 from edgepack_runtime.inference.predictor import Predictor
 from edgepack_runtime.install import release_process
+from edgepack_runtime.messages import message
 from edgepack_runtime.schema.gates import P50, LatencyLimits
 from edgepack_runtime.schema.receipt import GateCheck
 from edgepack_runtime.stats import intervals
@@ -130,14 +131,21 @@ def judge(check: GateCheck, found: Turns, limits: LatencyLimits) -> GateCheck:
         return check
     verdict = intervals.verdict_at_most(ratio, MAY_TAKE)
     word = {
-        intervals.PASS: f"not slower than the active {found.active}",
-        intervals.FAIL: f"slower than the active {found.active}",
-        intervals.INCONCLUSIVE: f"not decided beside the active {found.active} either",
+        intervals.PASS: "turns.faster",
+        intervals.FAIL: "turns.slower",
+        intervals.INCONCLUSIVE: "turns.undecided",
     }[verdict]
-    detail = (
-        f"{word}: {ratio.value:.2f} times its time ({ratio.low:.2f} to {ratio.high:.2f}), limit {MAY_TAKE:g}, in turns"
+    value, low, high = (round(number, 4) for number in ratio)
+    detail = message(
+        "turns.detail",
+        word=message(word, active=found.active),
+        ratio=value,
+        low=low,
+        high=high,
+        limit=MAY_TAKE,
+        alone=check.detail,
     )
-    return dataclasses.replace(check, verdict=verdict, detail=f"{detail}; in ms alone: {check.detail}")
+    return dataclasses.replace(check, verdict=verdict, detail=detail)
 
 
 def answer(predictor: Predictor, stdin: TextIO, stdout: TextIO) -> None:

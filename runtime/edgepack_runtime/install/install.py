@@ -15,7 +15,7 @@ import os
 import platform
 import shlex
 from pathlib import Path
-from typing import Any, Callable, Dict, Mapping, Optional
+from typing import Any, Callable, Dict, List, Mapping, Optional
 
 from edgepack_runtime.bundle import extract, verify
 from edgepack_runtime.bundle.archive import Archive
@@ -33,6 +33,7 @@ from edgepack_runtime.errors import (
 from edgepack_runtime.install import activate, receipts, recovery, release_process, trust
 from edgepack_runtime.install.prefix import Prefix, State, check_owner, lock, write_state
 from edgepack_runtime.install.receipts import Journal
+from edgepack_runtime.messages import joined, message
 from edgepack_runtime.schema.fields import to_json
 from edgepack_runtime.schema.gates import ABOVE_MAJORITY
 from edgepack_runtime.schema.receipt import GateReceipt
@@ -328,29 +329,28 @@ def _require_gate(run: Install) -> None:
         for line in caveats:
             run.note(line)
         return
-    serving = run.receipt["previous"] or "no release"
-    why = "; ".join([*caveats, f"{serving} stays active"])
+    serving = run.receipt["previous"] or message("install.no_release")
+    why = joined(*caveats, message("install.stays", release=serving))
     limits = [check.gate for check in gate.checks if check.verdict != intervals.PASS]
-    change = (
-        "change the limit and build the bundle again, which takes seconds: edgepack build RECIPE --set gates.{}=..."
-    )
-    fixes = [change.format(limits[0])] if limits and limits[0] != ABOVE_MAJORITY else []
+    fixes: List[str] = []
+    if limits and limits[0] != ABOVE_MAJORITY:
+        fixes = [message("install.change_limit", gate=limits[0])]
     if refused == intervals.FAIL:
         raise GateFailedError(
-            f"{run.bundle.name} failed its gate on this device",
+            message("install.gate_failed", name=run.bundle.name),
             why=why,
-            fix="; or ".join(["send the receipt to the builder of the bundle", *fixes]),
+            fix=joined(message("install.send_receipt"), *fixes, by="list.or"),
         )
     if ABOVE_MAJORITY in limits:
-        fixes = ["send the receipt to the builder of the bundle: more test rows, or a better model, are needed"]
+        fixes = [message("install.better_model")]
     else:
-        accept = "take it as it is: --accept-inconclusive, which the receipt names"
+        accept = message("install.accept")
         if doubt and gate.refusal() is None:
-            accept = "omit --strict"
+            accept = message("install.omit_strict")
         fixes = [accept, *fixes]
         if any(name.startswith(("latency.", "cold_start.")) for name in limits):
             longer = 10 * max(60, round(run.choices.wait_s))
-            fixes = [f"wait longer for other programs to end: --wait {longer}", *fixes]
+            fixes = [message("install.wait_longer", seconds=longer), *fixes]
     raise GateInconclusiveError(
-        f"the gate of {run.bundle.name} was inconclusive on this device", why=why, fix="; or ".join(fixes)
+        message("install.gate_inconclusive", name=run.bundle.name), why=why, fix=joined(*fixes, by="list.or")
     )

@@ -9,13 +9,14 @@ from typing import Any, Dict, List, Mapping, Optional, Tuple
 
 from edgepack_runtime.bundle import verify
 from edgepack_runtime.device import tuning
-from edgepack_runtime.errors import EdgepackError, printed
+from edgepack_runtime.errors import EdgepackError
 from edgepack_runtime.install import trust
 from edgepack_runtime.install.prefix import Prefix, State, is_locked, read_state
 from edgepack_runtime.install.receipts import CHANGES, last_receipt, read_receipts
 from edgepack_runtime.install.release_process import servers
+from edgepack_runtime.messages import joined, message, printed
 from edgepack_runtime.schema.conditions import Conditions
-from edgepack_runtime.schema.receipt import GateReceipt
+from edgepack_runtime.schema.receipt import VERDICTS, GateReceipt
 from edgepack_runtime.util.fs import os_errors
 from edgepack_runtime.util.texts import counted
 
@@ -73,27 +74,32 @@ def holds_install(found: Mapping[str, Any]) -> bool:
 
 def render(found: Mapping[str, Any]) -> str:
     """`status` as lines for people."""
-    serving = f"{found['name']} {found['current']} is active" if found["current"] else "nothing is installed"
-    lines = [f"{serving} in {found['prefix']}"]
+    what = "status.active" if found["current"] else "status.nothing"
+    lines: List[str] = [message(what, name=found["name"], release=found["current"], prefix=found["prefix"])]
     if found["previous"]:
-        lines.append(f"  previous {found['previous']}: `rollback` returns to it")
-    lines += [f"  serves   {one['release']}, process {one['process']}" for one in found["servers"]]
+        lines.append(message("status.previous", release=found["previous"]))
+    lines += [message("status.serves", release=one["release"], process=one["process"]) for one in found["servers"]]
     if found["tuning"]:
-        lines.append(f"  tuned    {tuning.describe(found['tuning'])}")
-    lines += [
-        f"  {'revoked' if key['revoked'] else 'trusts ':<8} {key['fingerprint']} ({key['principals']}, {key['source']})"
-        for key in found["trusted"] or ()
-    ]
+        lines.append(message("status.tuned", tuning=tuning.describe(found["tuning"])))
+    for key in found["trusted"] or ():
+        how = "status.revoked" if key["revoked"] else "status.trusts"
+        lines.append(message(how, key=key["fingerprint"], by=key["principals"], source=key["source"]))
     if found["signature"]:
-        lines.append(f"  signed   {_signed(found['signature'])}")
+        lines.append(message("status.signed", signed=_signed(found["signature"])))
     for last in (found["last_change"], found["last_gate"]):
         if last:
-            when = f", {last['device_clock']} by this device's clock" if last["device_clock"] else ""
-            lines.append(f"  {last['verb']:<8} {last['verdict']} ({last['release_id'] or 'no release'}{when})")
+            when = message("status.by_clock", moment=last["device_clock"]) if last["device_clock"] else ""
+            release = joined(last["release_id"] or message("install.no_release"), when, by="list.comma")
+            lines.append(message("status.last", verb=last["verb"], verdict=_verdict(last["verdict"]), release=release))
             below = [*(last["error"] or "").splitlines(), *last.get("not_shown", ())]
-            lines += [f"           | {line}" for line in below]
-    lines += [f"  note     {note}" for note in found["notes"]]
+            lines += [message("status.below", line=line) for line in below]
+    lines += [message("status.note", note=note) for note in found["notes"]]
     return printed(lines)
+
+
+def _verdict(name: Any) -> Any:
+    """The verdict of a gate as a message; that of another verb as it is."""
+    return message(f"verdict.{name}") if name in VERDICTS.values() else name
 
 
 def _state(prefix: Prefix, notes: List[str]) -> Optional[State]:
@@ -147,9 +153,10 @@ def _trust(
 
 def _signed(proof: Mapping[str, Any]) -> str:
     if proof["proven"]:
-        return f"by {proof['principals']}, {proof['fingerprint']}"
-    why = "not accepted, see below" if proof["refused"] else "not verified: no key is trusted"
-    return f"by {proof['fingerprint']}, {why}" if proof["signed"] else "no"
+        return message("status.signed_by", key=proof["principals"], why=proof["fingerprint"])
+    why = message("status.not_accepted" if proof["refused"] else "status.not_verified")
+    by = message("status.signed_by", key=proof["fingerprint"], why=why)
+    return by if proof["signed"] else message("status.not_signed")
 
 
 def _tuning(prefix: Prefix, current: Optional[str], notes: List[str]) -> Optional[Dict[str, Any]]:

@@ -28,6 +28,7 @@ from edgepack_runtime.bundle.manifest import SIGNATURE_NAME
 from edgepack_runtime.bundle.sshsig import Signature, Signer
 from edgepack_runtime.errors import BundleInvalidError, EdgepackError, EnvironmentUnfitError
 from edgepack_runtime.install.prefix import REVOKED_NAME, SIGNERS_NAME
+from edgepack_runtime.messages import message
 from edgepack_runtime.util.fs import open_regular, os_errors, temporary_base
 
 NAMESPACE = "edgepack"
@@ -143,17 +144,16 @@ def require(trusted: TrustedKeys, name: str, raw: bytes, signature: Optional[byt
     if found is not None and signature is not None:
         _check_not_revoked(trusted, name, raw, signature, found)
     if not trusted:
-        made_by = "not signed" if found is None else f"signed by {found.key.fingerprint} by its own account"
-        how = (
-            "`trust add KEY.pub` adds one; with --prefix DIR for the install in DIR, and `verify --prefix DIR` asks it"
-        )
-        note = f"origin not verified: {made_by}, and no key is trusted here ({how})"
+        made_by = message("trust.unsigned")
+        if found is not None:
+            made_by = message("trust.by_its_own_account", key=found.key.fingerprint)
+        note = message("trust.not_verified", made_by=made_by)
         return Proof(found is not None, False, found.key.fingerprint if found else None, note=note)
     if found is None or signature is None:
         raise BundleInvalidError(
-            f"{name} is not signed, and this device accepts only signed bundles",
-            why=f"trusted: {trusted.describe()}",
-            fix="use the signed bundle; its builder signs it with `edgepack sign`",
+            message("error.unsigned", name=name),
+            why=message("error.trusted", keys=trusted.describe()),
+            fix=message("error.sign"),
         )
     return _proven(trusted, name, raw, signature, found)
 
@@ -255,9 +255,9 @@ def _proven(trusted: TrustedKeys, name: str, raw: bytes, signature: bytes, found
     matching = [key for key in trusted.keys if key.signer.key == found.key]
     if not matching:
         raise BundleInvalidError(
-            f"{name} is signed by a key that this device does not trust",
-            why=f"it is {found.key.fingerprint}; trusted: {trusted.describe()}",
-            fix="use a bundle signed by a trusted key; trust another key only if its owner confirmed the fingerprint",
+            message("error.untrusted", name=name),
+            why=message("error.other_key", key=found.key.fingerprint, keys=trusted.describe()),
+            fix=message("error.use_trusted"),
         )
     if not any(allows_bundles(key.signer) for key in matching):
         raise BundleInvalidError(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import re
 from pathlib import PurePath
 from shlex import quote
 from typing import Iterator, List, NamedTuple, Optional, Sequence
@@ -10,10 +11,11 @@ from typing import Iterator, List, NamedTuple, Optional, Sequence
 SEPARATORS = {"\t": "tabs", ",": "commas", ";": "semicolons", "|": "vertical bars"}
 SAMPLE_ROWS = 200
 _OF_CSV = (",", "\t", ";", "|")  # in the order of preference
+_SAID = re.compile(r'"?sep=([\t,;|])"?', re.IGNORECASE)
 _AGREEMENT = 0.9  # of the sampled lines must have as many fields as the first
 _ONE_MAY_DIFFER = 4  # lines; a larger sample may hold broken lines
 
-LINES, TABLE, JSON, TAGGED = "lines", "table", "JSON lines", "a token and its tag on each line"
+LINES, TABLE, JSON, TAGGED = "lines", "table", "JSON", "a token and its tag on each line"
 
 
 class RowFormat(NamedTuple):
@@ -34,8 +36,10 @@ BY_SUFFIX = {
     ".tsv": RowFormat(TABLE, "\t"),
     ".csv": RowFormat(TABLE, None, quoted=True),
     ".jsonl": RowFormat(JSON),
+    ".json": RowFormat(JSON),
 }
 SUFFIXES = tuple(BY_SUFFIX)
+OUTPUT_SUFFIXES = (".txt", ".tsv", ".csv", ".jsonl")
 TABLES = (".tsv", ".csv")
 
 
@@ -52,10 +56,32 @@ def split_lines(lines: Sequence[str], separator: str, *, quoted: bool) -> Iterat
 
 def likely_separator(lines: Sequence[str]) -> Optional[str]:
     """The separator that splits these lines into equally many fields, at least two; None if none does."""
-    return next((one for one in SEPARATORS if _splits_alike(lines, one, quoted=one in ",;")), None)
+    if lines and (said := _SAID.fullmatch(lines[0].rstrip("\r\n"))):
+        return said[1]
+    alike = (one for one in SEPARATORS if _splits_alike(lines, one, quoted=one in ",;") or _looks_quoted(lines, one))
+    return next(alike, None)
 
 
-def csv_separator(lines: Sequence[str]) -> str:
+class Dialect(NamedTuple):
+    """How the fields of a table are separated and quoted. The first line may tell it: `sep=;`, as Excel reads it."""
+
+    separator: str
+    quoted: bool
+    escaped: bool  # a quote in a field is `\\"`, as MySQL writes it, besides `""`
+    is_said: bool
+
+
+def dialect_of(lines: Sequence[str], row_format: RowFormat) -> Dialect:
+    """The dialect of a table that begins with `lines`; its format may leave the separator open."""
+    said = _SAID.fullmatch(lines[0].rstrip("\r\n")) if lines else None
+    lines = lines[1:] if said else lines
+    separator = said[1] if said else row_format.separator or _csv_separator(lines)
+    quoted = row_format.quoted or _looks_quoted(lines, separator)
+    escaped = quoted and any('\\"' in line for line in lines) and not _is_csv(lines, separator)
+    return Dialect(separator, quoted, escaped and _is_csv(lines, separator, escape="\\"), said is not None)
+
+
+def _csv_separator(lines: Sequence[str]) -> str:
     """The separator of a .csv that begins with `lines`.
 
     Spreadsheet programs write semicolons where a comma is for decimals, and tabs as "Unicode text". The first line
@@ -64,6 +90,32 @@ def csv_separator(lines: Sequence[str]) -> str:
     first = next(iter(lines), "")
     found = [one for one in _OF_CSV if one in first] or [","]
     return next((one for one in found if len(found) == 1 or _splits_alike(lines, one, quoted=True)), found[0])
+
+
+def _looks_quoted(lines: Sequence[str], separator: str) -> bool:
+    """Whether a table whose fields are not quoted by its name is quoted: pandas and Excel write tabs so, too.
+
+    In a field that is quoted a quote is doubled, or it holds a line end, or all fields are quoted. A text in quotes is
+    none of these.
+    """
+    fields = [field for line in lines if line.strip() for field in line.rstrip("\r\n").split(separator)]
+    quoted = [field for field in fields if field.startswith('"')]
+    doubled = any(field.endswith('"') and '""' in field[1:-1] for field in quoted)
+    widths = {line.count(separator) for line in lines if line.strip()}
+    return bool(quoted) and (doubled or len(widths) > 1 or quoted == fields) and _is_csv(lines, separator)
+
+
+def _is_csv(lines: Sequence[str], separator: str, escape: Optional[str] = None) -> bool:
+    """Whether these lines, of which the last row may be cut, are rows of equal length."""
+    filled = [line for line in lines if line.strip()]
+    widths = set()
+    try:
+        for row in csv.reader((f"{line}\n" for line in filled), delimiter=separator, escapechar=escape, strict=True):
+            widths.add(len(row))
+    except csv.Error as error:
+        if "unexpected end" not in str(error):
+            return False
+    return len(widths) == 1 and widths != {1}
 
 
 def _splits_alike(lines: Sequence[str], separator: str, *, quoted: bool) -> bool:

@@ -155,6 +155,24 @@ def as_utf8(stream: io.BufferedReader, encoding: str) -> io.BufferedReader:
     return stream if encoding == "utf-8" else io.BufferedReader(_Recoded(stream, encoding), SAMPLE_BYTES)
 
 
+def with_line_feeds(stream: io.BufferedReader) -> io.BufferedReader:
+    """UTF-8 whose lines end in `\r` alone, as on old Macs, with `\n` in its place."""
+    return io.BufferedReader(_WithLineFeeds(stream), SAMPLE_BYTES)
+
+
+class _WithLineFeeds(io.RawIOBase):
+    def __init__(self, stream: io.BufferedReader) -> None:
+        self._stream = stream
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        raw = self._stream.read1(len(buffer)).replace(b"\r", b"\n")
+        buffer[: len(raw)] = raw
+        return len(raw)
+
+
 def _escape(error: UnicodeError) -> tuple[str, int]:
     assert isinstance(error, UnicodeDecodeError), "only decoders use it"
     return (_CUT_TEXT if error.reason in _CUT else _NO_TEXT), error.end

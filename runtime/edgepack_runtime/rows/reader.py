@@ -5,16 +5,28 @@ A row that cannot be read is an error in its place, and the rows after it are re
 
 from __future__ import annotations
 
+import codecs
 import csv
 import io
+import itertools
 import json
+import re
 from collections import Counter
 from shlex import quote
 from typing import Any, Dict, Iterator, List, Optional, Tuple, Union
 
 from edgepack_runtime.rows.encodings import SAMPLE_BYTES
-from edgepack_runtime.rows.formats import SAMPLE_ROWS, SEPARATORS, RowFormat, csv_separator, likely_separator, rename
-from edgepack_runtime.rows.lines import MAX_LINE_BYTES, Lines, RowError
+from edgepack_runtime.rows.formats import (
+    SAMPLE_ROWS,
+    SEPARATORS,
+    TABLE,
+    Dialect,
+    RowFormat,
+    dialect_of,
+    likely_separator,
+    rename,
+)
+from edgepack_runtime.rows.lines import MAX_LINE_BYTES, Lines, NotUtf8Error, RowError, with_line_feeds
 
 Cells = Tuple[int, Union[List[str], RowError]]  # with the line from 1 on which the row begins
 Record = Tuple[int, Union[Dict[str, Any], RowError]]
@@ -23,6 +35,9 @@ Text = Tuple[int, Union[str, RowError]]
 NOT_JSON = "lines that are not JSON"
 NO_OBJECT = "lines that are not JSON objects"
 BROKEN_CSV = "broken CSV"
+# One list of objects, also as `data` of an object, as SQuAD and others have it.
+_DOCUMENT = re.compile(rb'(?:\xef\xbb\xbf)?\s*(?:\{\s*(?:"version"\s*:\s*"[^"]*"\s*,\s*)?"data"\s*:\s*)?\[(?=\s*\{)')
+_LONGEST_LINES = 16  # a list is read as a whole, and has at most so many times the bytes of the longest line
 # The csv module of Python 3.8 to 3.10 refuses NUL. No byte of a file becomes this character.
 _NUL, _OTHER = "\0", "\udc00"
 
@@ -40,29 +55,33 @@ class Rows:
     def __init__(
         self, stream: io.BufferedReader, name: str, row_format: RowFormat, *, most_line_bytes: int = MAX_LINE_BYTES
     ) -> None:
-        self.name, self.format = name, row_format
+        sample = stream.peek(SAMPLE_BYTES)
+        if b"\r" in sample and b"\n" not in sample:
+            stream = with_line_feeds(stream)
+        self.name, self.format, self._stream = name, row_format, stream
+        self._dialect = Dialect(",", quoted=False, escaped=False, is_said=False)
         self.lines = Lines(stream, most_line_bytes)
-        self.separator = row_format.separator or ","
+        self._most_bytes = _LONGEST_LINES * most_line_bytes
         self.blank = 0  # lines without a row, of JSON lines
         self.last = 0  # the last line of the latest row of a quoted table
         self.content = ""  # the latest line of JSON
         self._holds_nul = False
         self._row_bytes = 0  # about, of the row that is read
-        if row_format.quoted:
+        if row_format.kind == TABLE:
             csv.field_size_limit(MAX_LINE_BYTES)  # the default limit, 128 KiB, is shorter than some documents
-            if row_format.separator is None:
-                self.separator = csv_separator(_first_lines(stream.peek(SAMPLE_BYTES)))
+            self._dialect = dialect_of(_first_lines(stream.peek(SAMPLE_BYTES)), row_format)
+            self.format = row_format._replace(separator=self._dialect.separator, quoted=self._dialect.quoted)
+
+    @property
+    def separator(self) -> str:
+        """The separator of a table."""
+        return self._dialect.separator
 
     def texts(self) -> Iterator[Text]:
         """Every line with its end, blank ones too."""
         lines = self.lines
         for number, line in enumerate(lines, start=1):
-            if lines.failed:
-                yield number, lines.error()
-            elif number == 1 and "\r" in line.rstrip("\r\n"):
-                yield number, _old_line_ends()
-            else:
-                yield number, line
+            yield number, lines.error() if lines.failed else line
 
     def cells(self) -> Iterator[Cells]:
         """Fields of each row of a table. A blank line has no field, or one that is blank."""
@@ -71,16 +90,18 @@ class Rows:
             return
         separator = self.separator
         for number, line in self.texts():
-            if isinstance(line, str):
+            if isinstance(line, str) and not (number == 1 and self._dialect.is_said):
                 yield number, line.rstrip("\r\n").split(separator)
-            else:
+            elif isinstance(line, RowError):
                 yield number, line
 
     def _quoted_cells(self) -> Iterator[Cells]:
         lines = self.lines
-        table = csv.reader(self._csv_lines(), delimiter=self.separator, strict=True)
+        above = int(self._dialect.is_said)  # lines that the csv module does not see
+        escape = "\\" if self._dialect.escaped else None
+        table = csv.reader(self._csv_lines(), delimiter=self.separator, escapechar=escape, strict=True)
         while True:
-            first, self._row_bytes = table.line_num + 1, 0
+            first, self._row_bytes = table.line_num + above + 1, 0
             found: Union[List[str], RowError]
             try:
                 found = next(table)
@@ -89,7 +110,7 @@ class Rows:
             except csv.Error as error:
                 fix = 'a text that holds a comma, a quote or a line end is put in quotes, and a quote in it is `""`'
                 found = RowError(first, "is not a row of a table", fix, why=str(error), kind=BROKEN_CSV)
-            self.last = table.line_num
+            self.last = table.line_num + above
             if self._row_bytes > MAX_LINE_BYTES:
                 fix = "remove the stray quotes: one opens there, and none closes it soon"
                 why = f"it goes on for more than {MAX_LINE_BYTES >> 20} MiB"
@@ -103,7 +124,7 @@ class Rows:
 
     def _csv_lines(self) -> Iterator[str]:
         """Lines for the csv module, which does not split at the `\\r` that ends lines of old Macs."""
-        for line in self.lines:
+        for line in itertools.islice(self.lines, int(self._dialect.is_said), None):
             self._row_bytes += len(line)
             if self._row_bytes > MAX_LINE_BYTES:
                 return
@@ -115,7 +136,10 @@ class Rows:
                 yield line
 
     def records(self) -> Iterator[Record]:
-        """The object of each line that is not blank."""
+        """The object of each line that is not blank; or those of one list, with the lines on which they begin."""
+        if (start := self._start_of_list()) is not None:
+            yield from self._listed(start)
+            return
         first, keys = True, 0
         for number, line in self.texts():
             if isinstance(line, RowError):
@@ -130,11 +154,54 @@ class Rows:
                 continue
             first = False
 
+    @property
+    def is_list(self) -> bool:
+        """Whether the file is one JSON list of objects; before the first row is read."""
+        return self._start_of_list() is not None
+
+    def _start_of_list(self) -> Optional[int]:
+        found = _DOCUMENT.match(self._stream.peek(SAMPLE_BYTES))
+        return None if found is None else found.end()
+
+    def _listed(self, start: int) -> Iterator[Record]:
+        """The objects of a list that begins before byte `start`, each with its line; where a line has several objects,
+        the later ones count on, so that no two rows have the same number."""
+        raw = self._stream.read(self._most_bytes + 1)
+        self.lines.number, self.lines.offset = 1, len(raw)
+        if len(raw) > self._most_bytes:
+            what = f"is one JSON list of more than {self._most_bytes >> 20} MiB"
+            yield 1, RowError(None, what, _one_per_line(self.name))
+            return
+        try:
+            text = raw.decode("utf-8")
+        except UnicodeDecodeError as error:
+            line = raw.count(b"\n", 0, error.start) + 1
+            yield line, NotUtf8Error(line, "is not UTF-8", mixed=not raw[: error.start].isascii(), sample=raw)
+            return
+        decode = json.JSONDecoder(object_pairs_hook=_unique).raw_decode
+        line, counted, number = 1, 0, 0
+        place = start - 2 * raw.startswith(codecs.BOM_UTF8)  # bytes before it are ASCII, but for the mark
+        while True:
+            while text[place : place + 1].isspace() or text.startswith(",", place):
+                place += 1
+            line, counted = line + text.count("\n", counted, place), place
+            if text.startswith("]", place):
+                return
+            number = max(line, number + 1)
+            try:
+                found, end = decode(text, place)
+            except (ValueError, RecursionError) as error:
+                why = _why_not_json(error)
+                yield number, RowError(line, "begins what is not JSON", "end the list with `]`", why=why, kind=NOT_JSON)
+                return
+            self.content, place = text[place:end], end
+            what = "has an item of the list that is not an object"
+            yield number, found if isinstance(found, dict) else RowError(line, what, kind=NO_OBJECT, fatal=False)
+
     def _other_format(self, number: int, first: str) -> Optional[RowError]:
         """The error of a file that begins with `first` and holds no JSON lines; None if it may."""
         if first.startswith("["):
-            fix = f"write one object per line: jq -c '.[]' {quote(self.name)} > {quote(f'lines-{self.name}')}"
-            return RowError(number, "begins one JSON list, and not one object per line", fix)
+            return RowError(number, "begins a JSON list that holds no objects", _one_per_line(self.name))
         found = None if first.startswith("{") else likely_separator([first])
         if found is None:
             return None
@@ -154,12 +221,19 @@ def parse_object(number: int, content: str, keys: int = 0) -> Union[Dict[str, An
         if found is None or (isinstance(found, dict) and len(found) < colons):
             found = json.loads(content, object_pairs_hook=_unique)
     except (ValueError, RecursionError) as error:
-        explained = isinstance(error, (json.JSONDecodeError, _RepeatedKeyError))
-        why = str(error.args[0]).partition(": line ")[0] if explained else "a value is out of all bounds"
-        return RowError(number, "is not JSON", "", why=why, kind=NOT_JSON, fatal=False)
+        return RowError(number, "is not JSON", "", why=_why_not_json(error), kind=NOT_JSON, fatal=False)
     if isinstance(found, dict):
         return found
     return RowError(number, "is not a JSON object", "", kind=NO_OBJECT, fatal=False)
+
+
+def _why_not_json(error: Exception) -> str:
+    explained = isinstance(error, (json.JSONDecodeError, _RepeatedKeyError))
+    return str(error.args[0]).partition(": line ")[0] if explained else "a value is out of all bounds"
+
+
+def _one_per_line(name: str) -> str:
+    return f"write one object per line: jq -c '.[]' {quote(name)} > {quote(f'lines-{name}')}"
 
 
 class _RepeatedKeyError(ValueError):
@@ -172,11 +246,6 @@ def _unique(pairs: List[Tuple[str, Any]]) -> Dict[str, Any]:
         twice = next(name for name, count in Counter(name for name, _ in pairs).items() if count > 1)
         raise _RepeatedKeyError(f"duplicate key `{twice[:40]}`")
     return made
-
-
-def _old_line_ends() -> RowError:
-    what = "has lines that end in carriage returns alone, as on old Macs"
-    return RowError(None, what, "convert it: tr '\\r' '\\n' < FILE > CONVERTED")
 
 
 def _first_lines(sample: bytes) -> List[str]:

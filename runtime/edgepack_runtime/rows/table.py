@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from shlex import quote
-from typing import Iterator, List, Sequence
+from typing import Iterator, List
 
 from edgepack_runtime.rows.lines import RowError
 from edgepack_runtime.rows.reader import Cells, Rows
@@ -30,7 +29,6 @@ class Table:
         line, first = next(filled, (1, RowError(None, "is empty", "give a file with rows")))
         if isinstance(first, RowError):
             raise first
-        refuse_separator_line(line, first, rows.name)
         if len(first) > MOST_COLUMNS:
             what = f"has {len(first)} columns; at most {MOST_COLUMNS} are read"
             raise RowError(None, what, "give a table with the columns that are used, and few others")
@@ -69,15 +67,3 @@ class Table:
                 if not quoted and any(field.startswith('"') for field in fields):
                     fix += "; a table with quotation marks, as spreadsheets write it, is read when it is named .csv"
                 yield line, RowError(line, what, fix, kind=WRONG_WIDTH, fatal=False, fields=fields)
-
-
-def refuse_separator_line(line: int, first: Sequence[str], name: str) -> None:
-    """Check that the `first` row of a file called `name`, on `line`, does more than tell Excel the separator (`sep=;`).
-
-    Raises:
-        RowError: it does not.
-    """
-    said = "".join(first).strip().lower()
-    if said.startswith("sep=") and len(said) <= len("sep=;"):
-        fix = f"remove that line: tail -n +2 {quote(name)} > {quote(f'without-{name}')}"
-        raise RowError(line, "(`sep=`) only tells Excel what separates the fields", fix, kind="separator")

@@ -15,6 +15,8 @@ import reprlib
 import typing
 from typing import Any, Callable, ClassVar, Dict, Iterator, List, Mapping, NamedTuple, Tuple, Type, TypeVar, Union
 
+from edgepack_runtime import messages
+
 KeyPath = Tuple[Union[str, int], ...]
 T = TypeVar("T")
 _BOUNDS: Tuple[Tuple[str, Callable[[float, float], bool]], ...] = (
@@ -88,7 +90,7 @@ def read(kind: Type[T], document: Any, *, newer: bool = False) -> Tuple[T, List[
         newer: ignore unknown keys, which a newer version may have written.
     """
     found: List[Problem] = []
-    made = _Reader(found, newer).section(kind, document, ())
+    made = _Reader(found, newer, messages.read(document) if newer else {}).section(kind, document, ())
     return made, found
 
 
@@ -124,6 +126,13 @@ def to_json(value: Any) -> Any:
     return value
 
 
+def document(value: Any) -> Dict[str, Any]:
+    """A whole document in JSON types, with the ids and fields of its messages."""
+    found: Dict[str, Any] = to_json(value)
+    listed = messages.table(found)
+    return {**found, messages.KEY: listed} if listed else found
+
+
 def dotted(path: KeyPath) -> str:
     """`latency.by_length[0].p95_ms`."""
     return "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in path).lstrip(".")
@@ -139,8 +148,8 @@ def hints(kind: Any) -> Dict[str, Any]:
 class _Reader:
     """Reads values of documents, and collects their problems."""
 
-    def __init__(self, found: List[Problem], newer: bool) -> None:
-        self._found, self._newer = found, newer
+    def __init__(self, found: List[Problem], newer: bool, known: Mapping[str, str]) -> None:
+        self._found, self._newer, self._known = found, newer, known
 
     def section(self, kind: Type[T], document: Any, path: KeyPath) -> T:
         given: Mapping[str, Any] = document if isinstance(document, Mapping) else {}
@@ -190,7 +199,7 @@ class _Reader:
         hint = _not_none(hint)
         origin, arguments = typing.get_origin(hint), typing.get_args(hint)
         if hint is Any:
-            return value
+            return self._known.get(value, value) if isinstance(value, str) else value
         if dataclasses.is_dataclass(hint):
             return self.section(hint, value, path)  # type: ignore[arg-type]
         if origin is tuple:
@@ -210,7 +219,7 @@ class _Reader:
         return self._scalar(hint, value, path, metadata)
 
     def _scalar(self, hint: Any, value: Any, path: KeyPath, metadata: Mapping[str, Any]) -> Any:
-        kinds = (int, float) if hint is float else (hint,)
+        kinds = {float: (int, float), str: (str, messages.Message)}.get(hint, (hint,))
         right = type(value) in kinds and all(
             inside(value, metadata[name]) for name, inside in _BOUNDS if name in metadata
         )
@@ -224,7 +233,9 @@ class _Reader:
         if right and hint is float:
             value = float(value)
             right = math.isfinite(value)
-        return value if right else self._refuse(path, _is(value))
+        if not right:
+            return self._refuse(path, _is(value))
+        return self._known.get(value, value) if hint is str else value
 
     def _refuse(self, path: KeyPath, what: str, fix: str = "") -> Any:
         self._found.append(Problem(path, what, fix))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Mapping, NamedTuple, Optional
 
+from edgepack_runtime.messages import message
 from edgepack_runtime.util.texts import NOTHING as NOTHING
 
 _DECIMALS = 4
@@ -43,6 +44,8 @@ def figure(value: Optional[float], unit: str = "") -> str:
 
 def shown(value: Optional[float], unit: str = "") -> str:
     """Format a value with its unit: `12.5 ms`, `40 %`, `94.12 %` for the fraction 0.9412; `-` for None."""
+    if value is not None and unit == "points":
+        return message("span.points", value=figure(value, unit))
     return figure(value, unit) + ("" if value is None else _sign(unit))
 
 
@@ -51,7 +54,7 @@ def interval(low: Optional[float], high: Optional[float], unit: str = "", *, wit
     format_end = shown if with_unit else figure
     if low is None or high is None:
         return _one_end(format_end(low if high is None else high, unit), high)
-    return f"{figure(low, unit)} to {format_end(high, unit)}"
+    return message("span.to", low=figure(low, unit), high=format_end(high, unit))
 
 
 def quantity(value: Optional[float], unit: str, more_digits: int = 0, *, with_unit: bool = True) -> str:

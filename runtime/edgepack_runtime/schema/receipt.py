@@ -12,6 +12,7 @@ import math
 from typing import Any, Dict, Iterator, List, Literal, Mapping, Optional, Tuple
 
 from edgepack_runtime.errors import ExitCode
+from edgepack_runtime.messages import joined, message
 from edgepack_runtime.schema import fields, figures
 from edgepack_runtime.schema.conditions import Conditions
 from edgepack_runtime.schema.fields import Document, Problem, field
@@ -19,8 +20,8 @@ from edgepack_runtime.schema.gates import ABOVE_MAJORITY, DELIVER, REFUSE, Limit
 from edgepack_runtime.stats.intervals import FAIL, INCONCLUSIVE, PASS, Interval, Verdict
 from edgepack_runtime.stats.metrics import metric_of
 
-ACCURACY_NOT_GATED = "accuracy is not gated: the recipe sets no limit for it"
-NO_GATES = "the recipe sets no gates"  # reason in receipts of releases without limits
+ACCURACY_NOT_GATED = message("gate.accuracy_not_gated")
+NO_GATES = message("gate.no_gates")  # reason in receipts of releases without limits
 UNGATED = "no gates"  # shown instead of a verdict if the recipe sets no gates
 FORMAT = 1
 EXIT_CODES: Mapping[Verdict, ExitCode] = {
@@ -30,6 +31,7 @@ EXIT_CODES: Mapping[Verdict, ExitCode] = {
 }
 VERDICTS: Mapping[int, Verdict] = {code: verdict for verdict, code in EXIT_CODES.items()}  # by the exit code of a gate
 _VERDICT: Mapping[str, Any] = {"pattern": f"^({PASS}|{FAIL}|{INCONCLUSIVE})$"}
+_NAME: Mapping[str, Any] = {"pattern": ".{0,200}"}  # of a gate or unit: reports repeat it
 _MOST = 1e12
 _FIGURE: Mapping[str, Any] = {"ge": -_MOST, "le": _MOST}
 _MS: Mapping[str, Any] = {"ge": 0, "le": 1e7}
@@ -46,13 +48,13 @@ class GateCheck:
     other fields.
     """
 
-    gate: str
+    gate: str = field(**_NAME)
     verdict: str = field(**_VERDICT)
     value: Optional[float] = field(**_FIGURE)
     low: Optional[float] = field(**_FIGURE)
     high: Optional[float] = field(**_FIGURE)
     limit: float = field(**_FIGURE)
-    unit: str = field()
+    unit: str = field(**_NAME)
     n: Optional[int] = field(ge=0, le=_MOST_ROWS)
     confidence: Optional[float] = None
     detail: str = ""
@@ -81,7 +83,8 @@ class GateCheck:
     def bound(self, figure: str) -> str:
         """`figure`, which is the limit, with its direction: `<= 40 ms`. Of a gate of a newer device it is not known."""
         with contextlib.suppress(KeyError):
-            return f"{figures.direction(minimum=limit_named(self.gate).minimum)} {figure}"
+            sign = figures.direction(minimum=limit_named(self.gate).minimum)
+            return message("span.bound", sign=sign, figure=figure)
         return figure
 
     @property
@@ -90,17 +93,20 @@ class GateCheck:
         measured = figures.interval(self.low, self.high, self.unit)
         if measured == figures.NOTHING:
             measured = figures.shown(self.value, self.unit)
-        against = f"{measured}, limit {self.bound(figures.shown(self.limit, self.unit))}; "
-        return f"{self.gate}: {'' if measured == figures.NOTHING else against}{self.detail or self.verdict}"
+        why = self.detail or message(f"verdict.{self.verdict}")
+        if measured == figures.NOTHING:
+            return joined(self.gate, why, by="list.colon")
+        limit = self.bound(figures.shown(self.limit, self.unit))
+        return message("gate.missed", gate=self.gate, value=measured, limit=limit, why=why)
 
 
 @dataclasses.dataclass(frozen=True)
 class Unmeasured:
     """A gate without its rows, which the bundle does not carry. `waived`: the other gates alone decide."""
 
-    gate: str
-    why: str
-    waived: bool
+    gate: str = field(**_NAME)
+    why: str = field()
+    waived: bool = field()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -216,8 +222,7 @@ class GateReceipt:
 
     def to_json(self) -> Dict[str, Any]:
         """The receipt in JSON types."""
-        found: Dict[str, Any] = fields.to_json(self)
-        return found
+        return fields.document(self)
 
     @property
     def where(self) -> Conditions:
@@ -240,7 +245,7 @@ class GateReceipt:
     def not_shown(self) -> List[str]:
         """A line for each check that did not pass, and each gate that was not measured."""
         lines = [check.missed for check in self.checks if check.verdict != PASS]
-        return lines + [f"{one.gate}: not measured: {one.why}" for one in self.unmeasured]
+        return lines + [message("say.not_measured", gate=one.gate, why=one.why) for one in self.unmeasured]
 
     def refusal(self, *, refuse_doubt: Optional[bool] = None) -> Optional[str]:
         """The verdict that keeps a release from going on; None if it goes on.

@@ -73,11 +73,13 @@ def passed(built: Any, tmp_path: Path) -> Any:
 
 def test_everything_is_there_and_its_sums_agree(passed: Any, tmp_path: Path) -> None:
     dist = tmp_path / "dist"
+    (tmp_path / "export/onnx-int8/more").mkdir()
     paths = deliver(passed, dist)
     assert paths[0].read_bytes() == passed.target_results[0].bundle.path.read_bytes()
     assert paths[1].name == f"{paths[0].stem}.README.txt" and paths[1].read_bytes() == README
     assert [path.name.removeprefix("hotel-sentiment-1.2.0.") for path in paths[2:]] == NAMES
     assert "onnx-int8/model.onnx: OK" in sums_checked(dist)
+    assert not list(dist.rglob("more"))
     assert not [path for path in dist.iterdir() if path not in paths]
 
 

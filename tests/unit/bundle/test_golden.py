@@ -5,6 +5,7 @@ import math
 import random
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from hypothesis import strategies as st
 from edgepack.artifacts import Row
 from edgepack.bundle import golden
 from edgepack.bundle.golden import placeholder_rows
+from edgepack.errors import StageFailedError
 from edgepack.export.linear_folder import write_linear
 from edgepack.progress import SILENT
 from edgepack.recipe.gates import GoldenRows
@@ -50,6 +52,37 @@ def test_what_is_written_is_what_the_models_answer(folders: tuple[Path, Path]) -
     assert [row["float_label"] for row in rows] == [float_model.predict(row["text"]).label for row in rows]
     assert {row["float_label"] for row in rows} == {"0", "1"}  # or the line above could not fail
     assert golden.make(golden.Models(*folders, folders[1]), "int8", ROWS, TASK, SILENT) == made
+
+
+@pytest.mark.parametrize(
+    "forge",
+    [
+        lambda said: {"logits": said.logits[1:]},
+        lambda said: {"logits": [[1.0, 2.0, 3.0], *said.logits[1:]]},
+        lambda said: {"logits": [[math.nan, 0.0], *said.logits[1:]]},
+        lambda said: {"logits": ["x", *said.logits[1:]]},
+        lambda said: {"answers": said.answers[1:]},
+        lambda said: {"float_answers": None},
+        lambda said: {"float_answers": said.answers[1:]},
+        lambda said: {"float_answers": [*said.answers, "1"]},
+        lambda said: {"probabilities": []},
+    ],
+)
+def test_a_model_that_says_something_else_writes_no_golden_files(folders: tuple[Path, Path], forge: Any) -> None:
+    """Where it runs, it may have taken over what answers."""
+
+    def ask(job: Callable[..., golden.Said], kind: type[golden.Said]) -> golden.Said:
+        said = job(progress=SILENT)
+        return replace(said, **forge(said))
+
+    models = golden.Models(folders[0], folders[1], folders[1])
+    with pytest.raises(StageFailedError, match="the model's answers are not about these rows"):
+        golden.make(models, "int8", ROWS, TASK, SILENT, ask=ask)
+
+
+def test_tolerance_is_too_small_for_logits_that_were_made_up() -> None:
+    made_up = np.float32([[9, -9], [-9, 9]])  # where the model gives 0
+    assert golden.tolerance("int8", made_up, made_up + 1000) == pytest.approx(6)
 
 
 def test_tolerance_is_a_share_of_the_spread_that_covers_quantization_and_rounding() -> None:

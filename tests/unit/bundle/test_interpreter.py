@@ -96,6 +96,14 @@ def test_what_the_rules_name_travels(tmp_path: Path, monkeypatch: pytest.MonkeyP
         assert (again.folder / path.relative_to(made.folder)).read_bytes() == path.read_bytes()
 
 
+def test_a_folder_that_exists_is_not_assembled_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "a" / f"python-{platform.machine()}/bin").mkdir(parents=True)
+    monkeypatch.setattr(debian, "fetch", lambda *inputs: PACKAGES)
+    compiler: Any = FakeCompiler()
+    with pytest.raises(FileExistsError):
+        from_debian.build(platform.machine(), BuildContext({}), compiler, tmp_path / "a", SILENT)
+
+
 @pytest.mark.parametrize(
     ("rules", "named"),
     [

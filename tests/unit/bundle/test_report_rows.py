@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
-from edgepack.artifacts import MAX_EXAMPLES
-from edgepack.bundle.report_rows import choose_examples
+from edgepack.artifacts import MAX_EXAMPLES, Examples
+from edgepack.bundle import report_rows
 from edgepack_runtime.tasks.labelled_spans import SpanPrediction, SpansPrediction
 from edgepack_runtime.tasks.one_label import LabelPrediction
 from edgepack_runtime.tasks.registry import ONE_TEXT, TOKENS, task_by_name
@@ -13,6 +15,13 @@ from edgepack_runtime.tasks.several_labels import LabelsPrediction
 from edgepack_runtime.util.spans import Span
 
 ONE = task_by_name(ONE_TEXT)
+
+
+def choose_examples(task: Any, texts: Any, truths: Any, float_answers: Any, shipped: Any) -> Examples:
+    """Of the predictions of the shipped model."""
+    probabilities = [task.probability(prediction, truth) for prediction, truth in zip(shipped, truths, strict=False)]
+    answers = [prediction.answer for prediction in shipped]
+    return report_rows.choose_examples(task, texts, truths, float_answers, answers, probabilities)
 
 
 def said(label: str, good: float) -> LabelPrediction:

@@ -163,6 +163,13 @@ def test_what_is_no_plain_file_is_refused(
     assert caught.value.why == f"fakelib/libx.so in it is {word}, and a wheel holds plain files"
 
 
+def test_a_folder_that_exists_is_not_assembled_in(tmp_path: Path, make_wheel: MakeWheel, profile: Profile) -> None:
+    """What somebody put there would travel."""
+    (tmp_path / "any/edgepack_runtime").mkdir(parents=True)
+    with pytest.raises(FileExistsError):
+        site_packages.assemble([make_wheel(FILES)], tmp_path / "any", profile, RULES)
+
+
 def test_a_wheel_needs_a_licence(tmp_path: Path, make_wheel: MakeWheel, profile: Profile) -> None:
     wheel = make_wheel({"fakelib.py": ""}, metadata="", licensed=False)
     with pytest.raises(StageFailedError, match=r"fakelib-1\.0"):

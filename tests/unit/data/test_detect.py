@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edgepack.data.detect import likely_columns, looks_like_a_row, looks_tagged
+from edgepack.data.detect import likely_columns, looks_like_a_row, looks_tagged, mixed_separators
 from edgepack_runtime.rows.formats import likely_separator, split_lines
 
 
@@ -61,3 +63,20 @@ def test_no_lines_confuse_the_guesses(lines: list[str]) -> None:
         looks_like_a_row(rows[0], rows[1:])
         text, label = likely_columns(rows)
         assert text != label
+
+
+@pytest.mark.parametrize(
+    ("cells", "expected"),
+    [
+        (
+            ["a", "b", "c", "a，b", "a、c", "c,b", "b/a", "a,b、c", "c 、a"],
+            (("，", "、", ",", "/"), ["a", "b", "c"]),
+        ),
+        (["a|b", "b|c", "a", "b", "c", "a|c", "c|a", "b|a", "c|b"], None),  # one separator
+        (["价格，贵", "服务、好", "房间/大"], None),  # the parts do not recur
+        ([], None),
+    ],
+)
+def test_labels_between_several_separators_are_seen(cells: list[str], expected: Any) -> None:
+    found = mixed_separators(cells)
+    assert found == expected or (found is not None and (set(found[0]), found[1]) == (set(expected[0]), expected[1]))

@@ -57,7 +57,6 @@ def test_a_line_is_given_before_the_next_is_looked_at(tmp_path: Path) -> None:
         (b"a\n\xff" + b"\n\xff" * 100_000, 2, "is not UTF-8"),
         (b"a\xff\x01\x02\n", None, "is not a text file"),
         (bytes(8), None, "is not text"),
-        (b"a\rb\r", None, "carriage returns"),
     ],
 )
 def test_what_cannot_be_read_is_named_with_its_line(tmp_path: Path, raw: bytes, line: int | None, words: str) -> None:

@@ -85,6 +85,13 @@ def test_labels_of_a_cell_stand_between_separators(tmp_path: Path, cell: str, la
     assert read(tmp_path, "a.tsv", f"text\tlabels\n好\t{other}\n", MANY, "、") == ([Row("好", labels)], [])
 
 
+def test_several_separators_may_separate(tmp_path: Path) -> None:
+    log = FindingLog(tmp_path / "a.tsv")
+    (tmp_path / "a.tsv").write_text("text\tlabels\n好\t价格，服务、价格/ \n", encoding="utf-8")
+    rows = list(read_rows(tmp_path / "a.tsv", MANY, log, label_separator=("，", "、", "/")))
+    assert [row for _, row in rows] == [Row("好", ("价格", "服务"))] and not log.findings()
+
+
 @pytest.mark.parametrize(
     ("value", "labels"),
     [(["b", "a", "b"], ("a", "b")), ([], ()), (None, ()), ([2, 10], ("10", "2")), ("b|a", ("a", "b"))],
@@ -98,7 +105,7 @@ def test_labels_of_json_are_a_list(tmp_path: Path, value: object, labels: tuple[
     [
         (3, "the labels are neither a JSON list nor text"),
         ({"a": 1}, "the labels are neither a JSON list nor text"),
-        ([["a"]], "the label is neither a string nor a whole number"),
+        ([["a", 1]], "this row has 2 labels, not one"),
         (["a", ""], "the label is empty"),
         (["x" * 201], "the label has 201 characters, and 200 at most make sense"),
     ],
@@ -136,6 +143,70 @@ def test_spans_in_the_cells_of_a_table(tmp_path: Path) -> None:
     assert read(tmp_path, "a.csv", stream.getvalue(), SPANS) == ([Row("北京", (Span(0, 2, "a"),))], [])
 
 
+CITY = (Span(0, 2, "city"),)
+
+
+@pytest.mark.parametrize(
+    ("spans", "read"),
+    [
+        ([[0, 2, "city"]], CITY),  # doccano
+        ([{"id": 1, "label": "city", "start_offset": 0, "end_offset": 2}], CITY),
+        ([{"start": 0, "end": 2, "text": "北京", "labels": ["city"]}], CITY),  # Label Studio
+        ([{"start_idx": 0, "end_idx": 1, "type": "city", "entity": "北京"}], CITY),  # the last character, not its end
+        ({"city": {"北京": [[0, 1]]}}, CITY),  # CLUENER
+        ({"city": {"北京": [[0, 1], [4, 5]]}, "b": {"大": [[2, 2]]}}, (*CITY, Span(2, 3, "b"), Span(4, 6, "city"))),
+        ({}, ()),
+    ],
+)
+def test_spans_are_read_as_tools_write_them(tmp_path: Path, spans: object, read: tuple[Span, ...]) -> None:
+    text = "北京大学北京"
+    assert record(tmp_path, SPANS, text=text, spans=spans) == ([Row(text, read)], [])
+
+
+@pytest.mark.parametrize("form", ["P-B", "B-P", "B_P"])
+def test_tokens_of_paddlenlps_examples_have_their_own_separator(tmp_path: Path, form: str) -> None:
+    inner = form.replace("B", "I")
+    table = f"text_a\tlabel\n北\x02京\x02的\t{form}\x02{inner}\x02O\n京\t{form}\n"
+    columns = Columns(tokens="text_a", tags="label")
+    assert read(tmp_path, "a.tsv", table, columns) == (
+        [Row("北京的", (Span(0, 2, "P"),)), Row("京", (Span(0, 1, "P"),))],
+        [],
+    )
+
+
+ONE = Columns()
+
+
+@pytest.mark.parametrize("value", ["a", ["a"], '["a"]', {"choices": ["a"]}, '{"choices": "a"}', [["a"]]])
+def test_one_label_may_be_a_list_of_one(tmp_path: Path, value: object) -> None:
+    assert record(tmp_path, ONE, text="好", label=value) == ([Row("好", "a")], [])
+    assert record(tmp_path, MANY, text="好", labels=value) == ([Row("好", ("a",))], [])
+
+
+def test_a_choice_in_a_tree_is_its_path(tmp_path: Path) -> None:
+    value = {"taxonomy": [["财经", "股票"], ["体育"]]}
+    assert record(tmp_path, MANY, text="好", labels=value) == ([Row("好", ("体育", "财经/股票"))], [])
+
+
+def test_a_row_without_an_agreed_label_is_left_out_and_counted(tmp_path: Path) -> None:
+    rows, found = read(tmp_path, "a.tsv", "text\tlabel\n好\ta\n坏\t-\n差\t-\n", ONE)
+    assert rows == [Row("好", "a")]
+    assert len(found) == 1 and found[0].startswith("3: warning: the label is `-`") and "1 more like it" in found[0]
+
+
+FLAGS = Columns(labels=("价格", "服务"))
+
+
+def test_a_column_for_each_label_has_one_or_zero(tmp_path: Path) -> None:
+    table = "text\t价格\t服务\n好\t1\t0\n坏\t1.0\tTrue\n差\t0\tfalse\n"
+    assert read(tmp_path, "a.tsv", table, FLAGS) == (
+        [Row("好", ("价格",)), Row("坏", ("价格", "服务")), Row("差", ())],
+        [],
+    )
+    assert record(tmp_path, FLAGS, text="好", 价格=True, 服务=0) == ([Row("好", ("价格",))], [])
+    assert record(tmp_path, FLAGS, text="好", 价格=2, 服务=0) == ([], ["1: error: `价格` is `2`, and neither 1 nor 0"])
+
+
 NO_SPAN = "a span is not an object with `start`, `end` (whole numbers) and `label`"
 
 
@@ -153,12 +224,14 @@ NO_SPAN = "a span is not an object with `start`, `end` (whole numbers) and `labe
         ([{"start": 2, "end": 2, "label": "a"}], "the span 2 to 2 (`a`) holds no character"),
         ([{"start": 3, "end": 1, "label": "a"}], "the span 3 to 1 (`a`) holds no character"),
         (
-            [{"start": 0, "end": 1, "label": "a", "text": "北京"}],
-            "the span 0 to 1 (`a`) is '北' in the text, and its own `text` says '北京'",
+            [{"start": 0, "end": 1, "label": "a", "text": "京"}],
+            "the span 0 to 1 (`a`) is '北' in the text, and its own `text` says '京'",
         ),
         ([{"start": 0, "end": 1.0, "label": "a"}], NO_SPAN),
         ([{"start": 0, "end": True, "label": "a"}], NO_SPAN),
-        ([[0, 1, "a"]], NO_SPAN),
+        ([[0, 1]], NO_SPAN),
+        ([["a", 0, 1]], NO_SPAN),
+        ({"a": {"北京": [[0]]}}, "the spans are not a JSON list"),
         ([{"start": 0, "end": 1}], "the label is empty"),
         (None, "the spans are not a JSON list"),
         ("0-1", "the spans are not a JSON list"),
@@ -182,7 +255,7 @@ def test_tokens_and_tags_make_text_and_spans(tmp_path: Path) -> None:
     ("tokens", "tags", "reason"),
     [
         (["北", "京"], ["O"], "there are 2 tokens and 1 tags"),
-        (["北"], ["M-x"], "`M-x` is not a tag of BIO or BIOES"),
+        (["北"], ["X-x"], "`X-x` is not a tag of BIO, BIOES or BMES"),
         (["北"], [0], "the tags are not a JSON list of strings, each with a character at least"),
         (["北", ""], ["O", "O"], "the tokens are not a JSON list of strings, each with a character at least"),
         ("北京", ["O", "O"], "the tokens are not a JSON list of strings, each with a character at least"),

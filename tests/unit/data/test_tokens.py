@@ -12,7 +12,8 @@ from edgepack.artifacts import Row
 from edgepack.data.tables import read_rows
 from edgepack.recipe.finding_log import FindingLog
 from edgepack.recipe.model import Columns
-from edgepack.tasks.labelled_spans import join, tag_problem
+from edgepack.tasks.labelled_spans import join
+from edgepack.tasks.tags import TagReader, is_tag
 from edgepack_runtime.util.spans import Span, tags_of_spans
 
 
@@ -39,16 +40,36 @@ def test_offsets_give_the_tokens_back(tokens: list[str]) -> None:
     assert len(joined) - sum(map(len, tokens)) <= max(0, len(tokens) - 1)
 
 
-@pytest.mark.parametrize("tag", ["O", "B-x", "I-a-b", "E-x", "S-地址"])
-def test_tags_of_both_schemes_are_known(tag: str) -> None:
-    assert tag_problem(tag) is None
+@pytest.mark.parametrize(
+    ("tags", "read"),
+    [
+        (["O", "B-x", "I-a-b", "E-x", "S-地址"], ["O", "B-x", "I-a-b", "E-x", "S-地址"]),
+        (["B-x", "M-x", "E-x"], ["B-x", "I-x", "E-x"]),
+        (["U-x", "L-x", "W-x"], ["S-x", "E-x", "S-x"]),
+        (["B_P", "I_P", "O"], ["B-P", "I-P", "O"]),
+        (["P-B", "A1-I", "a_b-E"], ["B-P", "I-A1", "E-a_b"]),
+        (["地址_B", "S-B"], ["B-地址", "B-S"]),  # the first tag tells the side
+    ],
+)
+def test_tags_of_all_dialects_are_read(tags: list[str], read: list[str]) -> None:
+    reader = TagReader()
+    assert [reader.read(tag) for tag in tags] == [(tag, None) for tag in read]
+    assert all(map(is_tag, tags))
 
 
-@pytest.mark.parametrize("tag", ["M-x", "U-x", "B_x", "x-B", "B-", "B", "o", "", "0"])
+@pytest.mark.parametrize("tag", ["B-", "B", "o", "", "0", "X-x", "-B"])
 def test_other_tags_are_named(tag: str) -> None:
-    problem = tag_problem(tag)
-    assert problem is not None
-    assert f"`{tag}` is not a tag" in problem[0]
+    read, problem = TagReader().read(tag)
+    assert read == "" and not is_tag(tag)
+    assert problem is not None and f"`{tag}` is not a tag" in problem[0]
+
+
+def test_forms_are_on_one_side_in_a_file() -> None:
+    for first, other in (("B-x", "x-B"), ("x-B", "I-x")):
+        reader = TagReader()
+        reader.read(first)
+        _, problem = reader.read(other)
+        assert problem is not None and f"`{other}` and `{first}`" in problem[0]
 
 
 def read(folder: Path, content: str, name: str = "a.conll") -> tuple[list[tuple[int, Row]], list[str]]:
@@ -82,18 +103,18 @@ def test_broken_sequences_are_read_as_conlleval_does(tmp_path: Path) -> None:
 
 
 def test_a_line_that_is_wrong_is_named_and_its_sentence_left_out(tmp_path: Path) -> None:
-    rows, found = read(tmp_path, "甲 O\n乙\n\n丙 M-x\n丁 O\n\n戊 O\n\n\t\tO\n")
+    rows, found = read(tmp_path, "甲 O\n乙\n\n丙 X-x\n丁 O\n\n戊 O\n\n\t\tO\n")
     assert rows == [(7, Row("戊", ()))]
     assert found == [
         "2: error: this line has 1 field, and a token and its tag are wanted",
         "9: error: this line has 1 field, and a token and its tag are wanted",
-        "4: error: `M-x` is not a tag of BIO or BIOES",
+        "4: error: `X-x` is not a tag of BIO, BIOES or BMES",
     ]
 
 
 @pytest.mark.parametrize(
     ("content", "reason"),
-    [("", "is empty"), ("甲 O\r乙 O\r", "has lines that end in carriage returns alone, as on old Macs")],
+    [("", "is empty"), (" \r", "is empty")],
 )
 def test_a_file_that_cannot_be_read_is_a_finding(tmp_path: Path, content: str, reason: str) -> None:
     assert read(tmp_path, content) == ([], [f"None: error: this file {reason}"])

@@ -75,7 +75,6 @@ def test_pairs_are_compared_as_a_whole(tmp_path: Path) -> None:
     ("content", "reasons"),
     [
         ("", ["None: error: this file is empty"]),
-        ("a\rb\r", ["None: error: this file has lines that end in carriage returns alone"]),
         ("好\n", ["None: warning: 1 of 1 text left out", "None: error: the file holds no text that can"]),
         ("坏\ufffd\n", ["1: warning: the text holds U+FFFD"]),
     ],

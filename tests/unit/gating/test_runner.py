@@ -11,6 +11,7 @@ import signal
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -259,6 +260,25 @@ def test_every_exit_code_has_a_rank() -> None:
         assert gates.worst(few) == few[0] == gates.worst(few[::-1])
     for code in never:  # where one comes all the same, it is no pass
         assert gates.worst([0, code]) == ExitCode.UNEXPECTED
+
+
+def test_a_receipt_without_a_gate_of_the_manifest_is_refused(receipt: dict[str, Any]) -> None:
+    names = {check["gate"] for check in receipt["checks"]}
+    limits = {
+        "accuracy": {"min": 0.9, "max": None, "above_majority": True},
+        "latency": {"p50_ms": None, "sustained": {"seconds": 9, "max_slowdown_percent": 5}},
+        "cold_start": {"ms": 5},
+    }
+    manifest: Any = SimpleNamespace(gates={})
+    assert gates.readable(receipt, manifest=manifest) == receipt
+    manifest.gates = limits
+    given = {"accuracy.min", "latency.sustained.max_slowdown_percent", "cold_start.ms"}
+    checks = [*receipt["checks"], *({**receipt["checks"][0], "gate": gate} for gate in sorted(given - names))]
+    assert gates.readable({**receipt, "checks": checks}, manifest=manifest)
+    for gate in given:
+        with pytest.raises(StageFailedError, match="cannot be read") as error:
+            gates.readable({**receipt, "checks": [one for one in checks if one["gate"] != gate]}, manifest=manifest)
+        assert error.value.why == f"it lacks {gate}"
 
 
 @pytest.mark.parametrize("figure", ["value", "low", "high", "limit", "n"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -10,6 +11,7 @@ import onnxruntime
 import pytest
 from imported_model import write_graph
 
+from edgepack.artifacts import ExportArtifact, LedgerRow, ModelFile, proportion
 from edgepack.errors import StageFailedError
 from edgepack.export.handler_answers import Run
 from edgepack.imported import conversion
@@ -66,3 +68,26 @@ def test_a_converted_graph_that_lost_a_scale_is_refused(tmp_path: Path, monkeypa
         conversion.parity(source, [Run({"x": x}, {"y": lost})])
     monkeypatch.setattr(paddle_graph, "outputs", lambda *_: [lost])
     assert conversion.parity(source, [Run({"x": x}, {"y": lost})]) == 0
+
+
+@pytest.mark.parametrize("precisions", [["float32"], ["float32", "float16"]])
+def test_only_the_models_that_were_asked_for_are_taken(tmp_path: Path, precisions: list[Any]) -> None:
+    """The process that made them may have been taken over."""
+    made, out = tmp_path / "made", tmp_path / "out"
+    for folder in ("onnx-float", "onnx-int8"):
+        (made / folder).mkdir(parents=True)
+        (made / folder / "model.onnx").write_bytes(b"x")
+    out.mkdir()
+    row = LedgerRow("float ONNX", proportion(1, 1))
+
+    def export(names: list[Any], shipped: Any) -> ExportArtifact:
+        models = [ModelFile("elsewhere", name, 10**9, row, {}) for name in names] + [None]
+        return ExportArtifact(made, None, *models[:2], shipped, "")  # type: ignore[arg-type]
+
+    with pytest.raises(StageFailedError, match="returned the models"):
+        conversion.taken(export(precisions, "float32"), made, out)
+    with pytest.raises(StageFailedError, match="returned the models"):
+        conversion.taken(export(["float32", "int8"], "float16"), made, out)
+    found = conversion.taken(export(["float32", "int8"], "int8"), made, out)
+    assert [(model.folder, model.onnx_bytes) for model in found.models] == [("onnx-float", 1), ("onnx-int8", 1)]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["out"]

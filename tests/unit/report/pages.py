@@ -12,13 +12,14 @@ from edgepack.report import gates, html, junit, markdown, model
 from edgepack.report.document import make
 from edgepack.results import Build
 
+CODE = {"code", "pre", "style"}
 VOID = {"meta", "link", "br", "hr", "img", "input"}
 
 
 class Page(HTMLParser):
     """Collects what a browser would act on, and checks that tags close in order.
 
-    `words` are those that a reader of `language` sees, "en" or "zh".
+    `words` are those that a reader of `language` sees, "en" or "zh"; `texts` are its parts that are no code.
     """
 
     def __init__(self, text: str, language: str = "en") -> None:
@@ -28,6 +29,7 @@ class Page(HTMLParser):
         self.tags: list[tuple[str, dict[str, str | None]]] = []
         self.open: list[str] = []
         self.words = ""
+        self.texts: list[str] = []
         self.feed(text)
         self.close()
         assert self.open == []
@@ -48,6 +50,8 @@ class Page(HTMLParser):
     def handle_data(self, data: str) -> None:
         if not any(self.hiding):
             self.words += data + " "
+            if not CODE.intersection(self.open):
+                self.texts.append(data)
 
     def values(self, attribute: str) -> list[str]:
         return [str(attributes[attribute]) for _, attributes in self.tags if attribute in attributes]

@@ -22,8 +22,10 @@ from tests.unit.conftest import (
 )
 from tests.unit.report.pages import Page, cards_of, document, junit_of, render, words_of
 
+from edgepack.messages import TEMPLATES, message
+from edgepack.messages import render as render_message
 from edgepack.report import html, model
-from edgepack.report.i18n import MESSAGES
+from edgepack.results import NotRunHere
 from edgepack_runtime.gate.rows import WHY_NOT
 
 
@@ -63,7 +65,7 @@ def test_verdicts_come_first_and_every_figure_is_there(report: dict[str, Any]) -
     for figure in (
         "fail", "? inconclusive", "89.5 %", "[87.2, 91.5]", ">= 88.0 %", "2.02 ms", "[1.95, 2.20]", "187.2 MiB",
         "7.1e-02", "about 3200 rows would decide", "正面: 2", "24.7 MiB", "golden 140 KiB", "28,948,048", "AMD EPYC",
-        "this row repeats line 3", "encoder (int8) : ", "glibc 2.28", "ELF 18", "onnxruntime-gpu 1.23.0",
+        "this train row repeats line 3", "encoder (int8) : ", "glibc 2.28", "ELF 18", "onnxruntime-gpu 1.23.0",
         "machine code for sm_87, no PTX", "a.so looks for libraries",
     ):  # fmt: skip
         assert figure in words, figure
@@ -83,8 +85,8 @@ def test_a_verdict_names_the_stage_that_lost_it(built: Any) -> None:
     checks = [{**check, "verdict": "fail", "limit": 0.9} for check in receipt["checks"][:1]]
     gate = replace(item.gate, receipt={**receipt, "checks": checks})
     missed = document(replace(built, target_results=(replace(item, gate=gate),)))
-    assert "missed by 0.45 points ; lost by stage student: 1.50 points below stage teacher" in cards_of(missed)
-    assert "与门限相差 0.45 个百分点 ； 由阶段 student 损失：比阶段 teacher 低 1.50 个百分点" in cards_of(missed, "zh")
+    assert "missed by 0.45 points; lost by stage student: 1.50 points below stage teacher" in cards_of(missed)
+    assert "与门限相差 0.45 个百分点；由阶段 student 损失：比阶段 teacher 低 1.50 个百分点" in cards_of(missed, "zh")
 
 
 def test_of_many_reasons_a_verdict_has_the_first_and_how_many_more(report: dict[str, Any]) -> None:
@@ -112,7 +114,7 @@ def test_a_verdict_names_what_was_not_measured(report: dict[str, Any]) -> None:
     for told in ("accuracy.min : not measured : no rows", "accuracy.f1 : not measured, waived :"):
         assert told in card
         assert text.count(told) == 2  # in the table of the gates as well
-    assert f"未测量，已豁免 ： {WHY_NOT}" in cards_of(report, "zh")
+    assert f"未测量，已豁免 ： {render_message(WHY_NOT, 'zh')}" in cards_of(report, "zh")
 
 
 def test_a_page_opens_in_the_language_of_its_reader(built: Any) -> None:
@@ -145,9 +147,10 @@ def test_warnings_stand_beside_the_verdict(built: Any) -> None:
     built = having(built, teacher=replace(built.teacher, test_score=poor))
     report = document(built)
     assert report["warnings"][0].startswith("the teacher (10.0 %) is below the linear model")
-    assert report["warnings"] == list(built.warnings("recipe.yaml"))
+    [warning] = built.warnings("recipe.yaml")
+    assert report["warnings"] == [warning] and render_message(warning, "zh") in cards_of(report, "zh")
     for warning in report["warnings"]:
-        assert warning in cards_of(report) and warning in cards_of(report, "zh")
+        assert warning in cards_of(report)
         assert any(one.get("value") == warning for one in ElementTree.fromstring(junit_of(report)).iter("property"))
 
 
@@ -256,7 +259,7 @@ def test_a_reader_of_chinese_sees_chinese(built: Any, selection: Any) -> None:
         "794 个回答中有 4 个与浮点模型不同：3 个由对变错，1 个由错变对。",
     ):  # fmt: skip
         assert figure in words, figure
-    english = [texts["en"] for texts in MESSAGES.values() if len(texts["en"]) > 20 and "{" not in texts["en"]]
+    english = [english for english, _ in TEMPLATES.values() if len(english) > 20 and "{" not in english]
     assert [one for one in english if one in words] == []
 
 
@@ -275,16 +278,41 @@ def test_chinese_text_has_chinese_punctuation(built: Any, selection: Any) -> Non
         assert found == []
 
 
-def test_text_of_devices_and_stages_is_quoted_on_the_chinese_page(built: Any) -> None:
-    report = document(built)
-    words = words_of(report, "zh")
-    for quoted in (
-        "英文原文", "编码器（int8） ： INT8 has 0.27 x the bytes", "this row repeats line 3",
-        "about 3200 rows would decide", "CPU 型号 AMD EPYC 7B13", "模拟环境 否",
+def test_text_of_devices_and_stages_is_chinese_on_the_chinese_page(built: Any) -> None:
+    words = words_of(document(built), "zh")
+    for told in (
+        "编码器（int8） ： INT8 的大小是浮点的 0.27 倍", "train 的这个样本与第 3 行重复",
+        "CPU 型号 AMD EPYC 7B13", "模拟环境 否",
     ):  # fmt: skip
-        assert quoted in words, quoted
-    other = words_of(document(beside_one_not_run(built)), "zh")
-    assert "没有测量： it is for aarch64" in other
+        assert told in words, told
+    quoted = "about 3200 rows would decide"  # of a receipt that lists no messages, as of another version
+    assert quoted in words
+
+
+def test_the_chinese_page_has_no_english_sentence(built: Any, selection: Any) -> None:
+    """Of a build with every stage, another target, a warning, and a device that is emulated."""
+    full = having(
+        combined_of(built), select=selection, width_pruning=width_pruned_of(built), vocabulary=trimmed_of(built)
+    )
+    note, why = message("note.differs", flips=1, n=64), message("here.machine", machines=["arm"], here="Linux x86_64")
+    int8 = replace(full.export.small_model, ledger=replace(full.export.small_model.ledger, note=note))
+    full = having(full, export=replace(full.export, small_model=int8))
+    gated, other = beside_one_not_run(full).target_results
+    receipt = gated.gate.receipt
+    receipt = {
+        **receipt,
+        "checks": [{**check, "detail": message("gate.in_interval")} for check in receipt["checks"]],
+        "unmeasured": [{"gate": "accuracy.f1", "why": WHY_NOT, "waived": True}],
+        "conditions": {
+            **receipt["conditions"],
+            "emulated_why": message("emulated.cpu", cpu="x86", machine="aarch64"),
+        },
+    }
+    gated = replace(gated, gate=replace(gated.gate, receipt=receipt))
+    full = replace(full, target_results=(gated, replace(other, gate=NotRunHere(why, "sh FILE"))))
+    for build in (full, ungated_of(built), linear_of(full)):
+        texts = Page(render(document(build)), "zh").texts
+        assert [text for text in texts if re.search(r"[A-Za-z'-]+(?:[ ,]+[A-Za-z'-]+){2,}", text)] == []
 
 
 def test_conditions_and_the_load_of_others_are_shown(report: dict[str, Any]) -> None:

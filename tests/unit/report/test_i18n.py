@@ -1,4 +1,4 @@
-"""The catalogue: both languages of every message, each used, none missing."""
+"""The catalogues: both languages of every message, each used, none missing; what a page makes of a message."""
 
 from __future__ import annotations
 
@@ -10,67 +10,88 @@ from typing import get_args
 
 import pytest
 
-from edgepack import report
+import edgepack
+import edgepack_runtime
 from edgepack.artifacts import CombineName
-from edgepack.report.i18n import MESSAGES, figure, language_of_reader, t, text
+from edgepack.messages import TEMPLATES, figure, message, render
+from edgepack.report.i18n import in_languages, language_of_reader, shown, stage, t
 from edgepack.results import NOT_RUN_HERE, Verdict
 from edgepack_runtime.device.throttling import Throttle
+from edgepack_runtime.messages.catalogue import TEMPLATES as OF_RUNTIME
 from edgepack_runtime.schema.conditions import Conditions
 from edgepack_runtime.schema.figures import UNITS, quantity
 from edgepack_runtime.stats.metrics import METRICS, SCORE
 
 PROGRAMS = {"python", "numpy", "tokenizers"}  # conditions that have the same name in every language
-FOLDER = Path(report.__file__).parent
-SOURCES = "".join(file.read_text(encoding="utf-8") for file in FOLDER.rglob("*") if file.suffix in (".py", ".jinja"))
-SOURCES += (FOLDER.parent / "console" / "build_tables.py").read_text(encoding="utf-8")
+ALL = {**OF_RUNTIME, **TEMPLATES}
+FOLDERS = [Path(package.__file__ or "").parent for package in (edgepack, edgepack_runtime)]
+SOURCES = "".join(
+    file.read_text(encoding="utf-8")
+    for folder in FOLDERS
+    for file in folder.rglob("*")
+    if file.suffix in (".py", ".jinja") and file.name != "catalogue.py"
+)
 # Messages that are looked up by a value, by section.
 BY_VALUE = {
     "verdict": set(get_args(Verdict)),
     "goes": set(get_args(Verdict)) - {NOT_RUN_HERE},  # nothing was measured
     "metric": {*METRICS, SCORE},
     "combined": set(get_args(CombineName)),
+    "name": set(get_args(CombineName)) - {"linear"},  # which never ships without its encoder in such a sentence
     "condition": {*(one.name for one in dataclasses.fields(Conditions)), *Throttle._fields} - PROGRAMS,
+    "column": {name.partition(".")[2] for name in ALL if name.startswith("column.")},
+    "say": {"error", "why", "fix"},
+    "table": {"gate", "measured", "interval", "limit", "n", "verdict"},
+    "gate": {"recall", "precision", "f1"},
+    "select": {"fastest", "smallest", "plain_fastest", "plain_smallest"},
+    "warn": {"warning", "error"},
+    "stage": {
+        "teacher",
+        "student",
+        "model",
+        "linear",
+        "static graph",
+        "float ONNX",
+        "INT8 ONNX",
+        "ensemble",
+        "cascade",
+    },
 }
 
 
 def test_every_message_is_used_and_every_used_message_is_there() -> None:
-    sections = "|".join({message.partition(".")[0] for message in MESSAGES})
-    used = set(re.findall(rf'"((?:{sections})\.[a-z0-9_]+)"', SOURCES))
+    sections = "|".join({name.partition(".")[0] for name in ALL})
+    used = {name for name in re.findall(rf'["\']((?:{sections})\.[a-z0-9_]+)["\']', SOURCES) if name in ALL}
     used |= {f"{section}.{value}" for section, values in BY_VALUE.items() for value in values}
-    used |= {message for message in MESSAGES if message.startswith("figure.")}  # `figure` tries them all
-    assert used == set(MESSAGES)
+    used |= {name for name in ALL if name.startswith("figure.")}  # `figure` tries them all
+    assert used == set(ALL)
+    assert not OF_RUNTIME.keys() & TEMPLATES.keys()
 
 
 @pytest.mark.parametrize("unit", UNITS)
 def test_a_unit_that_is_a_word_is_chinese_for_chinese_readers(unit: str) -> None:
-    chinese = re.findall(r'class="zh"[^>]*>([^<]*)', figure(quantity(1.5, unit)))
-    assert chinese or unit in ("", "ms", "MiB", "percent", "fraction")  # signs and symbols
+    chinese = render(figure(quantity(1.5, unit)), "zh")
+    assert chinese != quantity(1.5, unit) or unit in ("", "ms", "MiB", "percent", "fraction")  # signs and symbols
 
 
-@pytest.mark.parametrize("message", MESSAGES)
-def test_a_message_has_the_same_fields_in_both_languages(message: str) -> None:
-    texts = MESSAGES[message]
-    assert set(texts) == {"en", "zh"}
-    english, chinese = (sorted(filter(None, fields(texts[language]))) for language in ("en", "zh"))
+@pytest.mark.parametrize("name", ALL)
+def test_a_message_has_the_same_fields_in_both_languages(name: str) -> None:
+    english, chinese = ({field for _, field, _, _ in Formatter().parse(template) if field} for template in ALL[name])
     assert english == chinese
 
 
-def fields(template: str) -> list[str | None]:
-    return [field for _, field, _, _ in Formatter().parse(template)]
-
-
 def test_fields_are_escaped_in_both_languages() -> None:
-    assert t("candidates.failed", candidates="<b>&") == (
-        '<span class="en">Failed: &lt;b&gt;&amp;.</span><span class="zh" lang="zh">失败：&lt;b&gt;&amp;。</span>'
-    )
-    assert text("zh", "figure.points", value="0.25") == "0.25 个百分点"
+    expected = '<span class="en">Failed: &lt;b&gt;&amp;.</span><span class="zh" lang="zh">失败：&lt;b&gt;&amp;。</span>'
+    assert t("candidates.failed", candidates="<b>&") == expected
+    assert shown(message("candidates.failed", candidates="<b>&")) == expected
+    assert render(message("figure.points", value="0.25"), "zh") == "0.25 个百分点"
 
 
 def test_an_unknown_message_and_a_missing_field_are_errors() -> None:
     with pytest.raises(KeyError):
         t("candidates.unknown")
     with pytest.raises(KeyError):
-        t("candidates.failed")
+        message("candidates.failed")
 
 
 @pytest.mark.parametrize(
@@ -84,3 +105,10 @@ def test_an_unknown_message_and_a_missing_field_are_errors() -> None:
 )
 def test_the_language_is_that_of_the_reader(variables: dict[str, str], labels: list[str], language: str) -> None:
     assert language_of_reader(labels, variables) == language
+
+
+def test_rows_of_the_ledger_have_a_name_in_each_language() -> None:
+    assert in_languages(stage("static graph")) == ("static graph", "静态图")
+    assert in_languages(stage("on local")) == ("on local", "在 local 上")
+    assert in_languages(stage("INT8 ONNX")) == ("INT8 ONNX",)
+    assert in_languages(stage("distilled again")) == ("distilled again",)  # of a later version

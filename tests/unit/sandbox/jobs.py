@@ -68,6 +68,13 @@ def touch(paths: list[Path], progress: Progress) -> dict[str, str]:
     return tried(paths, lambda path: path.write_text("x", encoding="ascii") and "")
 
 
+def plant(paths: list[Path], progress: Progress) -> dict[str, Any]:
+    for path in paths:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("planted", encoding="ascii")
+    return {}
+
+
 def read(paths: list[Path], progress: Progress) -> dict[str, str]:
     return tried(paths, lambda path: path.read_text(encoding="ascii"))
 
@@ -213,6 +220,8 @@ def take_uncounted_memory(progress: Progress) -> dict[str, int]:
                 found[name] = 0
             except OSError as error:
                 found[name] = error.errno or 0
+    found["watches"] = call({"x86_64": 291, "aarch64": 20}[platform.machine()], 0)  # epoll_create1
+    found["hash table of futexes"] = call(calls["prctl"], 78, 1, 2**16, 0, 0)
     opened: list[int] = []
     try:
         while len(opened) < 2000:
@@ -222,6 +231,34 @@ def take_uncounted_memory(progress: Progress) -> dict[str, int]:
     for descriptor in opened:
         os.close(descriptor)
     return found
+
+
+def queue_signals(progress: Progress) -> dict[str, int]:
+    """How many signals of a kind that queues wait for this process: of more, the kernel keeps only that they came."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGRTMIN])
+    for _ in range(1000):
+        os.kill(os.getpid(), signal.SIGRTMIN)
+    waited = 0
+    while signal.sigtimedwait([signal.SIGRTMIN], 0) is not None:
+        waited += 1
+    return {"waited": waited}
+
+
+def control(path: Path, commands: dict[str, tuple[int, int]], progress: Progress) -> dict[str, int]:
+    """The errors of commands of fcntl with an argument each, on a file that may be read."""
+    found = {}
+    with path.open("rb") as stream:
+        for name, (command, argument) in commands.items():
+            try:
+                fcntl.fcntl(stream, command, argument)
+                found[name] = 0
+            except OSError as error:
+                found[name] = error.errno or 0
+    return found
+
+
+def open_to_read(paths: list[str], progress: Progress) -> dict[str, str]:
+    return tried([Path(path) for path in paths], lambda path: os.close(os.open(path, os.O_RDONLY | os.O_NOCTTY)))
 
 
 def call_what_is_not_listed(progress: Progress) -> dict[str, int]:

@@ -9,6 +9,7 @@ from typing import Final
 
 from edgepack.bundle.binaries.elf import Binary
 from edgepack.errors import StageFailedError
+from edgepack.messages import message
 from edgepack.targets.profiles import Profile
 
 # Libraries of glibc, which are checked by its version.
@@ -53,16 +54,16 @@ def check_search_paths(name: str, binary: Binary) -> Iterator[str]:
         place = posixpath.normpath(_ORIGIN.sub(folder or ".", entry)) if entry else ""
         place = re.sub("^//", "/", place)  # which POSIX keeps, and Linux does not
         if not entry:
-            yield f"{name} also looks for libraries in the folder that a program is started in"
+            yield message("note.looks_in_start", name=name)
         elif _ORIGIN.match(entry):
             if place.startswith(".."):
-                yield f"{name} looks for libraries outside of the bundle, in {entry}"
+                yield message("note.looks_outside", name=name, place=entry)
         elif not entry.startswith("/") or _is_in(place, _WHEREVER):
             raise _dangerous(name, f"{entry}, which is looked up from whatever folder a program is started in")
         elif _is_in(place, _ANYBODYS):
             raise _dangerous(name, f"{entry}, where every user of the device may put files")
         else:
-            yield f"{name} looks for libraries in {entry}, as it was on the machine that built it"
+            yield message("note.looks_in", name=name, place=entry)
 
 
 def _is_in(place: str, folders: Iterable[str]) -> bool:
@@ -80,7 +81,7 @@ def check_needed(binaries: Mapping[str, Binary], carried: Container[str], profil
     absent = set(needed(binaries, carried))
     for name, binary in sorted(binaries.items()):
         for what, libraries in _untold(name, sorted(absent & binary.libraries), profile).items():
-            yield f"{name} needs {', '.join(libraries)}: {what}"
+            yield message("note.needs", name=name, libraries=libraries, what=what)
             absent.difference_update(libraries)  # the first file that needs them is reported
 
 
@@ -90,11 +91,11 @@ def _untold(name: str, libraries: Iterable[str], profile: Profile) -> dict[str, 
     for library in libraries:
         gpu = _GPU.match(library)
         if library.startswith(_OF_TENSORRT):
-            what = "edgepack does not use TensorRT, that part of it is not loaded"
+            what: str = message("note.tensorrt")
         elif gpu is None:
-            what = "" if library in _BASE else "neither carried nor part of every system"
+            what = "" if library in _BASE else message("note.not_carried")
         elif profile.cuda is None:
-            what = "the target has no GPU, that part of it will not load"
+            what = message("note.no_gpu")
         else:
             what = ""
             _check_release(name, library, gpu.group(1), gpu.group(2), profile)
@@ -106,9 +107,9 @@ def _untold(name: str, libraries: Iterable[str], profile: Profile) -> dict[str, 
 def check_flags(name: str, binary: Binary) -> Iterator[str]:
     """Yield warnings about flags that hardened systems refuse."""
     if binary.executable_stack:
-        yield f"{name} asks for an executable stack, which glibc 2.41 and SELinux refuse"
+        yield message("note.stack", name=name)
     if binary.text_relocations:
-        yield f"{name} has text relocations: the loader writes into its code, which SELinux refuses"
+        yield message("note.relocations", name=name)
 
 
 def _check_release(user: str, library: str, part: str, major: str | None, profile: Profile) -> None:

@@ -39,6 +39,7 @@ from typing import BinaryIO, Final, Literal, NamedTuple
 
 from edgepack.bundle.binaries.elf import Binary, Extent
 from edgepack.errors import StageFailedError
+from edgepack.messages import joined, message
 from edgepack.targets.profiles import Profile
 
 Kind = Literal["sass", "ptx", "other"]
@@ -224,7 +225,7 @@ def check(packages: Mapping[str, frozenset[Code]], profile: Profile) -> Iterator
         lacking = [sm for sm in gpus if not _has(codes, sm, profile)]
         if codes and lacking and package.startswith(_NVIDIA_PREFIX):
             names = _architectures("sm", lacking)
-            yield f"{package} shows {describe_codes(codes)}; what it has for {names} cannot be read"
+            yield message("note.gpu_code", name=package, codes=describe_codes(codes), devices=names)
         elif codes and lacking:
             raise StageFailedError(
                 f"{package} has no code for {_architectures('sm', lacking)}, the GPU of target {profile.name}",
@@ -239,9 +240,12 @@ def describe_codes(codes: Iterable[Code]) -> str:
     sass, ptx, other = (
         [code.sm + code.variant for code in ordered if code.kind == kind] for kind in ("sass", "ptx", "other")
     )
-    words = [f"machine code for {_architectures('sm', sass)}" if sass else "no machine code"]
-    words.append(f"PTX of {_architectures('compute', ptx)}" if ptx else "no PTX")
-    return ", ".join([*words, "code that is still to be linked"] if other else words)
+    return joined(
+        message("content.sass", for_gpus=_architectures("sm", sass)) if sass else message("content.no_sass"),
+        message("content.ptx", of=_architectures("compute", ptx)) if ptx else message("content.no_ptx"),
+        message("content.unlinked") if other else "",
+        by="list.comma",
+    )
 
 
 def _has(codes: Iterable[Code], sm: str, profile: Profile) -> bool:

@@ -29,6 +29,7 @@ from edgepack.bundle.interpreter.built import Interpreter, OwnBuild, confine_lib
 from edgepack.bundle.interpreter.bytecode import Compiler, library_modules, rules_of
 from edgepack.bundle.interpreter.extraction import extract
 from edgepack.errors import StageFailedError
+from edgepack.messages import message
 from edgepack.recipe.model import OwnInterpreter
 from edgepack.targets import package_data
 from edgepack.targets.profiles import Profile
@@ -98,7 +99,8 @@ def build(own: OwnInterpreter, profile: Profile, scratch: Path) -> tuple[Interpr
     version = _try(file, root)
     python = "python{}.{}".format(*version.split("."))
     library, modules = root / "lib" / python, folder / "lib" / python / "lib-dynload"
-    (folder / "bin").mkdir(parents=True)
+    folder.mkdir()
+    (folder / "bin").mkdir()
     modules.mkdir(parents=True)
     shutil.copyfile(root / "bin/python3", folder / "bin/python3")
     (folder / "bin/python3").chmod(EXECUTABLE_MODE)
@@ -118,7 +120,7 @@ def build(own: OwnInterpreter, profile: Profile, scratch: Path) -> tuple[Interpr
     needs = needs_of(folder, profile)
     licenses = {f"cpython-{version}/{path.name}": path for path in library.glob("LICENSE*")}
     if not licenses:
-        note = f"{file.name} comes without a licence text: LICENSE.txt beside the standard library"
+        note = message("note.python_licence", name=file.name)
         needs = replace(needs, checks=replace(needs.checks, notes=(*needs.checks.notes, note)))
     origin = OwnBuild(version, file.name, own.sha256)
     return Interpreter(platform.machine(), version, folder, (origin,), licenses, needs), compiler

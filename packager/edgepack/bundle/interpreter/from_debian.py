@@ -72,10 +72,11 @@ def build(machine: str, context: BuildContext, compiler: Compiler, scratch: Path
     """
     packages = debian.fetch(machine, context, progress)
     root, folder = scratch / f"debian-{machine}", scratch / f"python-{machine}"
-    if not root.is_dir():  # `compiler` has unpacked those of the machine that builds
+    if machine != platform.machine():  # for which `compiler` has unpacked them
         _unpack(packages, root)
     rules = package_data.document("interpreter.toml")
-    (folder / "bin").mkdir(parents=True)
+    folder.mkdir()
+    (folder / "bin").mkdir()
     (folder / "lib").mkdir()
     triplet, python = machines.BY_NAME[machine].triplet, f"python{rules['version']}"
     _copy(root / "usr/bin" / python, folder / "bin/cpython")

@@ -20,10 +20,12 @@ from edgepack.errors import RecipeInvalidError
 from edgepack.recipe.findings import Finding
 from edgepack.recipe.messages import listed
 from edgepack.recipe.model import Columns
+from edgepack.tasks.several_labels import FLAGS
 from edgepack.util.text_digests import visible
 from edgepack_runtime.rows.formats import TAGGED
 
 _LONGEST_LABEL: Final = 40  # characters on average; longer cells are texts
+_WRITTEN_NAMES: Final = (*LABEL_NAMES, "answer", "output", "response", "summary", "回答", "摘要")
 _SHORTEST_TEXT: Final = 6  # characters on average of the second of two texts; a name has fewer
 
 
@@ -36,12 +38,23 @@ def choose_columns(found: FileProfile) -> Columns:
     tokens = _tokens(found)
     if tokens is not None:
         return tokens
+    flags = _flags(found)
+    if flags:
+        text = _text(found, None)
+        if text is not None:
+            first, second = _ordered(found, text, flags[0])
+            pair = None if second is None else second.name
+            return Columns(text=first.name, text_pair=pair, labels=tuple(flag.name for flag in flags))
     many = _lists_of_labels(found)
     label = many or _label(found)
     text = _text(found, label)
     measured = label if label is not None else found.column(LABEL_NAMES)
     if measured is not None and are_measurements(measured.values):
         raise _refusal(found, *measurements_finding(measured.name, measured.values))
+    written = found.column(_WRITTEN_NAMES)
+    if label is None and written is not None and written.mean_length > _LONGEST_LABEL / 2:
+        reason = f"`{visible(written.name)}` holds a text of its own in each row: these rows are for generation of text"
+        raise _refusal(found, reason, "name the column that has the labels `label`; a model that writes is not served")
     if label is None or text is None:
         missing = "labels: few different short values" if label is None else "texts"
         shown = "; ".join(_described(column) for column in found.columns[:10])
@@ -68,10 +81,16 @@ def _tokens(found: FileProfile) -> Columns | None:
             raise _refusal(found, f"there are spans in `{spans.name}`, and no texts", "add the texts as `text`")
         return Columns(text=text.name, spans=spans.name)
     tags = next((column for column in found.columns if column.of_tags and column.of_tags == column.of_words), None)
-    tokens = next((c for c in found.columns if c is not tags and c.of_words and c.name.lower() in TOKEN_NAMES), None)
+    words = [column for column in found.columns if column is not tags and column.of_words]
+    named = [column for column in words if column.name.lower() in TOKEN_NAMES]
+    tokens = next(iter(named or (words if len(words) == 1 else [])), None)
     if tags is not None and tokens is not None:
         return Columns(tokens=tokens.name, tags=tags.name)
-    odd = [c.name for c in found.columns if c.lists > c.of_words and c.name.lower() in (*SPAN_NAMES, *TAG_NAMES)]
+    odd = [
+        column.name
+        for column in found.columns
+        if column.lists > column.of_words + column.of_none and column.name.lower() in (*SPAN_NAMES, *TAG_NAMES)
+    ]
     if odd:
         reason = (
             f"the lists in {listed(odd)} hold neither labels, nor spans as objects with `start` and `end`, nor tags"
@@ -81,8 +100,16 @@ def _tokens(found: FileProfile) -> Columns | None:
     return None
 
 
+def _flags(found: FileProfile) -> list[Column]:
+    """Columns that are each for a label, with 1 or 0; at least two, and none has the name of labels."""
+    flags = [
+        column for column in found.columns if column.filled and {one.lower() for one in column.values} <= FLAGS.keys()
+    ]
+    return flags if len(flags) > 1 and found.column(LABEL_NAMES) is None else []
+
+
 def _lists_of_labels(found: FileProfile) -> Column | None:
-    lists = [column for column in found.columns if column.of_words and 1 < len(column.values) <= MAX_VALUES]
+    lists = [c for c in found.columns if c.of_words and c.is_of_many and 1 < len(c.values) <= MAX_VALUES]
     by_name = [column for column in lists if column.name.lower() in (*LABEL_NAMES, *TAG_NAMES)]
     return next(iter(by_name or lists), None)
 
@@ -92,13 +119,13 @@ def _label(found: FileProfile) -> Column | None:
     if (
         by_name is not None
         and by_name.values
-        and not by_name.lists
+        and not by_name.is_of_many
         and (len(by_name.values) <= MAX_VALUES or by_name.label_separator is not None)
     ):
         return by_name
     most = max(2, found.rows // 2)
     named = [column for column in found.columns if column.name]
-    likely = [c for c in named if 2 <= len(c.values) <= min(most, MAX_VALUES) and not c.lists]
+    likely = [c for c in named if 2 <= len(c.values) <= min(most, MAX_VALUES) and not c.is_of_many]
     likely = [
         column for column in likely if column.mean_length <= _LONGEST_LABEL and column.name.lower() not in TEXT_NAMES
     ]

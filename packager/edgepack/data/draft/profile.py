@@ -2,31 +2,38 @@
 
 from __future__ import annotations
 
-import io
 import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from itertools import chain, islice
 from pathlib import Path
+from shlex import quote
 from typing import Any, Final
 
-from edgepack.data.detect import looks_like_a_row, looks_tagged, separator_between_labels
-from edgepack.data.files import explained, filled_lines, no_progress, opened, refuse_empty
+from edgepack.data.brat import is_brat
+from edgepack.data.detect import looks_like_a_row, looks_tagged, mixed_separators, separator_between_labels
+from edgepack.data.files import explained, filled_lines, format_of, no_progress, opened, refuse_empty
 from edgepack.data.header import fields_of
+from edgepack.data.record_forms import flat, other_task
 from edgepack.data.tables import cells
 from edgepack.errors import RecipeInvalidError
 from edgepack.recipe.finding_log import FindingLog
+from edgepack.recipe.findings import Finding
 from edgepack.recipe.messages import listed
-from edgepack.tasks.cells import json_list
-from edgepack.tasks.labelled_spans import tag_problem
+from edgepack.recipe.model import LabelSeparator
+from edgepack.recipe.paths import WORKBOOK, on_disk
+from edgepack.tasks.cells import json_list, labels_in
+from edgepack.tasks.labelled_spans import are_spans
+from edgepack.tasks.tags import is_tag
 from edgepack_runtime.rows.encodings import CONVERTED, recognise
 from edgepack_runtime.rows.formats import JSON, LINES, SAMPLE_ROWS, TABLE, TAGGED, RowFormat, likely_separator
 from edgepack_runtime.rows.lines import RowError
 from edgepack_runtime.rows.reader import Rows, parse_object
-from edgepack_runtime.rows.table import Table, refuse_separator_line
+from edgepack_runtime.rows.table import Table
 
 MAX_VALUES: Final = 1000  # different values that are counted; a column of labels has fewer
 _LONGEST_VALUE: Final = 200
+_FASTTEXT: Final = "__label__"
 _SAMPLE_BYTES: Final = 2**20
 # What natural language has and ids, dates and addresses lack: an ideograph, or a letter, a space and a letter.
 _PROSE: Final = re.compile(r"[\u3400-\u9fff]|[^\W\d_][,.]?\s+[^\W\d_]")
@@ -43,15 +50,18 @@ class Column:
     lists: int = 0  # cells that are lists or objects, as JSON has them
     of_words: int = 0  # lists of strings
     of_tags: int = 0  # lists of BIO or BIOES tags
-    of_spans: int = 0  # lists of objects with a start and an end
+    of_spans: int = 0  # lists of spans that are not empty
+    of_none: int = 0  # empty lists
+    of_one: int = 0  # lists of one string, which are one label
     values: set[str] = field(default_factory=set)  # different values, list items included; at most MAX_VALUES + 1
 
     def add(self, value: Any) -> None:
         """Count one cell."""
-        value = found if (found := json_list(value)) is not None else value
-        if isinstance(value, (list, dict)):
+        found = json_list(value) or labels_in(value)
+        if isinstance(found, (list, dict)):
             self.lists += 1
-            self._add_items(value if isinstance(value, list) else [])
+            self.of_spans += are_spans(found)
+            self._add_items(found if isinstance(found, list) else [])
             return
         text = "" if value is None else str(value).strip()
         if not text:
@@ -63,18 +73,26 @@ class Column:
             self.values.add(text[:_LONGEST_VALUE])
 
     def _add_items(self, items: list[Any]) -> None:
+        self.of_none += not items
         if items and all(isinstance(item, str) for item in items):
             self.of_words += 1
-            self.of_tags += all(tag_problem(item) is None for item in items)
+            self.of_one += len(items) == 1
+            self.of_tags += all(map(is_tag, items))
             if len(self.values) <= MAX_VALUES:
                 self.values.update(item[:_LONGEST_VALUE] for item in items)
-        elif items and all(isinstance(item, dict) for item in items):
-            self.of_spans += all({"start", "end"} <= item.keys() for item in items)
 
     @property
-    def label_separator(self) -> str | None:
-        """The separator of labels in a cell; None if a cell is one label or a JSON list."""
-        return None if self.lists else separator_between_labels(self.values)
+    def is_of_many(self) -> bool:
+        """Whether a cell is a list that is not one label."""
+        return self.lists > self.of_one
+
+    @property
+    def label_separator(self) -> LabelSeparator | None:
+        """What separates labels in a cell; None if a cell is one label or a JSON list."""
+        if self.lists:
+            return None
+        mixed = mixed_separators(self.values)
+        return separator_between_labels(self.values) if mixed is None else mixed[0]
 
     @property
     def mean_length(self) -> float:
@@ -106,9 +124,9 @@ def profile(file: Path, advance: Callable[[int], None] = no_progress) -> FilePro
     """
     if file.exists() and not file.is_file() and not file.is_dir():  # to open a pipe would wait for its writer
         raise RecipeInvalidError(f"{file} is not a regular file", fix="write the rows to a file, and give that")
-    encoding = likely_encoding(file)
+    encoding = "utf-8" if on_disk(file).suffix.lower() == WORKBOOK else likely_encoding(file)
     try:
-        form = _form(file, _sample(file, encoding), encoding)
+        form = _form(file, encoding)
         with opened(file, form, advance) as rows:
             if form.kind == TAGGED:
                 blank = sum(1 for _, line in filled_lines(rows) if not line.strip())
@@ -146,19 +164,30 @@ def _sample(file: Path, encoding: str) -> tuple[str, ...]:
                 raise rows.lines.error()
             sample.append(line)
     refuse_empty(len(sample) == SAMPLE_ROWS or any(map(str.strip, sample)))
-    if "\r" in sample[0].rstrip("\r\n"):
-        return tuple(io.StringIO("".join(sample), newline=None))
     return tuple(sample)
 
 
-def _form(file: Path, sample: tuple[str, ...], encoding: str) -> RowFormat:
+def _form(file: Path, encoding: str) -> RowFormat:
+    if on_disk(file).suffix.lower() == WORKBOOK:
+        return format_of(file)
+    if is_brat(file):
+        return RowFormat(JSON)
+    with opened(file, RowFormat(JSON, encoding=encoding)) as rows:
+        if rows.is_list:
+            return rows.format
+    sample = _sample(file, encoding)
     first = next((line for line in sample if line.strip()), "")
     if first.startswith("[") or isinstance(parse_object(1, first), dict):
         return RowFormat(JSON, encoding=encoding)
-    refuse_separator_line(1, [first], file.name)
     if looks_tagged(sample):
         return RowFormat(TAGGED, encoding=encoding)
     found = likely_separator(sample)
+    if first.startswith(_FASTTEXT):
+        fix = r"convert it: sed -E 's/^__label__([^ ]+) +(.*)/\2\t\1/' " + f"{quote(file.name)} > rows.tsv"
+        raise RowError(1, "is a row of fastText, with its label in front", fix)
+    if first.startswith("{"):
+        fix = f"write each object on one line: jq -c . {quote(file.name)} > {quote(f'lines-{file.stem}.jsonl')}"
+        raise RowError(1, "begins a JSON object that goes on in the next lines", fix)
     if found is None:
         what = "is not a row of a table: no separator gives the lines of the file the same number of fields"
         fix = "separate text and label by a tab, with one row per line and a first line `text<TAB>label`"
@@ -171,11 +200,15 @@ def _form(file: Path, sample: tuple[str, ...], encoding: str) -> RowFormat:
 def _of_records(file: Path, form: RowFormat, lines: Rows) -> FileProfile:
     columns: dict[str, Column] = {}
     rows = 0
-    for _, record in lines.records():
-        if isinstance(record, RowError):
-            if record.fatal:
-                raise record
+    for line, read in lines.records():
+        if isinstance(read, RowError):
+            if read.fatal:
+                raise read
             continue  # reported when the rows are read
+        record = flat(read)
+        if (problem := other_task(record)) is not None:
+            finding = Finding("error", file, line, *problem)
+            raise RecipeInvalidError(f"no recipe was drafted for {file}", findings=[finding])
         rows += bool(record)
         for name, value in record.items():
             if name not in columns and len(columns) < MAX_VALUES:

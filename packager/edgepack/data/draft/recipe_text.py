@@ -27,7 +27,7 @@ from edgepack.data.gates import (
 from edgepack.data.lengths import describe_lengths, suggest_max_length
 from edgepack.data.split_stats import SplitFacts
 from edgepack.recipe import hub
-from edgepack.recipe.model import Columns, SplitName
+from edgepack.recipe.model import Columns, LabelSeparator, SplitName
 from edgepack.util.text import counted, mib, unprintable_replaced
 from edgepack.util.text_digests import shortened
 from edgepack_runtime.rows.formats import TAGGED
@@ -68,7 +68,7 @@ class Draft:
     columns: Columns
     facts: Mapping[SplitName, SplitFacts]
     notes: Sequence[str]
-    label_separator: str = "|"
+    label_separator: LabelSeparator = "|"
 
 
 def recipe_text(draft: Draft) -> str:
@@ -99,10 +99,17 @@ def _columns(draft: Draft) -> str:
     """Lines of the section `data` that name the columns of texts and labels."""
     if all(format_of(file).kind == TAGGED for file in draft.files.values()):
         return "  # Each line is a token and its tag, and a blank line ends a sentence: there are no columns to name."
-    named = ", ".join(f"{key}: {_scalar(name)}" for key, name in draft.columns.wanted.items())
-    lines = [f"  columns: {{{named}}}"]
+    columns = draft.columns
+    if isinstance(columns.labels, tuple):
+        named = {key: _scalar(name) for key, name in columns.texts.items()}
+        named["labels"] = f"[{', '.join(map(_scalar, columns.labels))}]"
+    else:
+        named = {key: _scalar(name) for key, name in columns.wanted.items()}
+    lines = [f"  columns: {{{', '.join(f'{key}: {name}' for key, name in named.items())}}}"]
     if draft.columns.answer == "labels" and draft.label_separator != "|":
-        lines.append(f"  label_separator: {_scalar(draft.label_separator)}")
+        several = [] if isinstance(draft.label_separator, str) else draft.label_separator
+        shown = f"[{', '.join(map(_scalar, several))}]" if several else _scalar(str(draft.label_separator))
+        lines.append(f"  label_separator: {shown}")
     return "\n".join(lines)
 
 

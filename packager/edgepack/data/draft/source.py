@@ -14,11 +14,15 @@ from edgepack.data.files import format_of
 from edgepack.data.split_stats import SplitFacts, read_facts
 from edgepack.data.splits import counted_bytes
 from edgepack.data.tables import read_rows
+from edgepack.data.workbooks import other_sheets
 from edgepack.errors import RecipeInvalidError
 from edgepack.progress import Progress
 from edgepack.recipe.finding_log import FindingLog
-from edgepack.recipe.model import Columns, SplitName
+from edgepack.recipe.messages import listed
+from edgepack.recipe.model import Columns, LabelSeparator, SplitName
+from edgepack.recipe.paths import WORKBOOK, on_disk
 from edgepack.recipe.validate_data import TABLE_SUFFIXES, TAGGED_SUFFIXES
+from edgepack.util.text_digests import visible
 from edgepack_runtime.rows.encodings import CONVERTED
 from edgepack_runtime.rows.formats import JSON, SEPARATORS, TAGGED, RowFormat
 
@@ -40,13 +44,13 @@ class DraftSource:
     header: bool
     columns: Columns
     facts: SplitFacts
-    label_separator: str = "|"
+    label_separator: LabelSeparator = "|"
 
     @property
     def plain(self) -> bool:
         """Whether a recipe can read the file directly."""
         return (
-            self.file.suffix.lower() in (*TABLE_SUFFIXES, *TAGGED_SUFFIXES)
+            on_disk(self.file).suffix.lower() in (*TABLE_SUFFIXES, *TAGGED_SUFFIXES)
             and self.form == self._form_of_suffix
             and (self.header or self.form.kind == TAGGED)
             and self.facts.complete
@@ -65,17 +69,31 @@ class DraftSource:
 
     def describe(self) -> str:
         """Form, columns and task of the file, in one line."""
-        encoding = f"{self.file}: {_ENCODINGS[self.form.encoding]}"
         if self.form.kind == TAGGED:
-            return f"{encoding}, a token and its tag on each line; {self.columns.task}"
+            return f"{self.file}: {self._encoding}, a token and its tag on each line; {self.columns.task}"
         separator = self.form.separator
-        form = JSON if separator is None else _SEPARATED.get(separator, f"separated by {SEPARATORS[separator]}")
-        columns = ", ".join(f"{_CALLED.get(key, key)} in `{name}`" for key, name in self.columns.wanted.items())
-        if self.columns.answer == "labels" and self.form.separator is not None:
-            columns += f" with `{self.label_separator}` between them"
+        if on_disk(self.file).suffix.lower() == WORKBOOK:
+            others = other_sheets(self.file)
+            form = f"the first sheet, without {listed(others)}" if others else "a sheet"
+        elif separator is None:
+            form = f"{self._encoding}, {'texts and annotations of brat' if self.file.is_dir() else JSON}"
+        else:
+            form = f"{self._encoding}, {_SEPARATED.get(separator, f'separated by {SEPARATORS[separator]}')}"
+        flags = self.columns.labels if isinstance(self.columns.labels, tuple) else ()
+        named = self.columns.texts if flags else self.columns.wanted
+        columns = ", ".join(f"{_CALLED.get(key, key)} in `{name}`" for key, name in named.items())
+        if flags:
+            columns += f", and {listed(map(visible, flags))} hold 1 or 0 for one label each"
+        elif self.columns.answer == "labels" and self.form.separator is not None:
+            separators = (self.label_separator,) if isinstance(self.label_separator, str) else self.label_separator
+            columns += f" with {listed(separators)} between them"
         head = "" if self.form.separator is None else ", with a header" if self.header else ", without a header"
         task = "" if self.columns.wanted.keys() == {"text", "label"} else f"; {self.columns.task}"
-        return f"{encoding}, {form}{head}; {columns}{task}"
+        return f"{self.file}: {form}{head}; {columns}{task}"
+
+    @property
+    def _encoding(self) -> str:
+        return _ENCODINGS[self.form.encoding]
 
 
 def look_at(name: SplitName, file: Path, progress: Progress) -> DraftSource:
@@ -87,7 +105,7 @@ def look_at(name: SplitName, file: Path, progress: Progress) -> DraftSource:
     with counted_bytes(f"looking at {file.name}", [file], progress) as advance:
         found = profile(file, advance)
     columns = choose_columns(found)
-    labels = found.column([columns.labels.lower()]) if columns.labels is not None else None
+    labels = found.column([columns.labels.lower()]) if isinstance(columns.labels, str) else None
     separator = (labels.label_separator if labels is not None else None) or "|"
     with counted_bytes(f"reading {file.name}", [file], progress) as advance:
         facts = read_facts(name, file, columns, advance, found.form, separator)

@@ -29,6 +29,7 @@ from requests import RequestException
 
 from edgepack.artifacts import Row
 from edgepack.errors import EdgepackError, EnvironmentUnfitError, StageFailedError
+from edgepack.messages import message
 from edgepack.recipe import hub
 from edgepack.recipe.encoder_shapes import (
     CONFIG_FILE,
@@ -169,12 +170,7 @@ def _shrink(attention: Any, heads: int) -> None:
 _WORDS: Final = "ernie.embeddings.word_embeddings.weight"
 _LAYER: Final = re.compile(r"\.layers\.(\d+)\.")
 _DOWNLOADERS: Final = ("requests", "urllib3")  # the libraries that PaddleNLP downloads with
-_OFFLINE: Final = (
-    "type `edgepack fetch RECIPE` where there is a network, and copy the folder that it prints; or name a "
-    "folder with config.json, model_state.pdparams and vocab.txt (and tokenizer_config.json, if it has one): "
-    "`model: ./FOLDER`; or, for less accuracy, start from random weights: "
-    "`model: {scratch: {layers: 4, hidden: 312, heads: 12}}` with `learning_rate: null` (docs/how-to/air-gapped.md)"
-)
+_OFFLINE: Final = message("mistake.offline")
 _OTHER_LABELS: Final = (
     "the folder holds a classifier of other labels: save its encoder alone, as PaddleNLP's ErnieModel; to package it "
     "as it is, write `model: {folder: ...}` in place of `student`"
@@ -395,7 +391,7 @@ def _downloaded(name: str) -> Iterator[Path]:
                 (folder / TOKENIZER_SETTINGS).write_text(json.dumps(settings), encoding="utf-8")
         except RequestException as error:
             raise EnvironmentUnfitError(
-                f"model {name!r} cannot be downloaded", why=str(_of_the_network(error)), fix=_OFFLINE
+                message("mistake.no_download", model=repr(name)), why=str(_of_the_network(error)), fix=_OFFLINE
             ) from error
         yield folder
 

@@ -162,3 +162,41 @@ def test_measurements_are_no_labels(tmp_path: Path, values: list[object], refusa
         assert refused(path).endswith("these look like measurements, not labels")
     else:
         assert chosen(path) == ("text", "score")
+
+
+def json_lines(folder: Path, *columns: list[object], names: str) -> Path:
+    rows = (dict(zip(names.split(), row, strict=True)) for row in zip(*columns, strict=True))
+    (folder / "a.json").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    return folder / "a.json"
+
+
+@pytest.mark.parametrize(
+    ("labels", "expected"),
+    [
+        ([[str(number % 3)] for number in range(24)], Columns(label="label")),
+        ([["a", "b"][: number % 3] for number in range(24)], Columns(labels="label")),
+        ([{"choices": ["a", "b"]} if number % 2 else "a" for number in range(24)], Columns(labels="label")),
+        ([[[0, 2, "a"]] for _ in range(24)], Columns(spans="label")),
+        ([{"a": {"第": [[0, 0]]}} for _ in range(24)], Columns(spans="label")),
+        ([[{"start_offset": 0, "end_offset": 2, "label": "a"}] for _ in range(24)], Columns(spans="label")),
+    ],
+)
+def test_labels_and_spans_of_tools_are_told_apart(tmp_path: Path, labels: list[object], expected: Columns) -> None:
+    assert choose_columns(profile(json_lines(tmp_path, WORDS, labels, names="text label"))) == expected
+
+
+def test_columns_of_one_and_zero_are_labels_each(tmp_path: Path) -> None:
+    flags: list[list[object]] = [[number % divisor == 0 for number in range(24)] for divisor in (2, 3)]
+    table = file(
+        tmp_path, IDS, WORDS, *[[int(bool(flag)) for flag in column] for column in flags], header="id\ttext\t价格\t服务"
+    )
+    assert choose_columns(profile(table)) == Columns(labels=("价格", "服务"))
+    table = file(tmp_path, WORDS, LABELS, [number % 2 for number in range(24)], header="text\tlabel\tis_new")
+    assert choose_columns(profile(table)) == Columns(label="label")
+
+
+def test_tokens_of_paddlenlps_examples_are_known_by_their_separator(tmp_path: Path) -> None:
+    tokens: list[object] = ["\x02".join(text) for text in TEXTS]
+    tags: list[object] = ["\x02".join("P-B" if place == 0 else "O" for place, _ in enumerate(text)) for text in TEXTS]
+    table = file(tmp_path, tokens, tags, header="text_a\tlabel")
+    assert choose_columns(profile(table)) == Columns(tokens="text_a", tags="label")

@@ -192,7 +192,6 @@ def test_the_data_are_never_overwritten(tmp_path: Path, name: str) -> None:
         ("", "this file is empty"),
         ("just\nlines\n", "is not a row of a table"),
         ("text,label\n", "the file has a header (`text`, `label`) and no rows below it"),
-        ("sep=;\ntext;label\n很好;1\n太吵;0\n", "only tells Excel"),
         ("text,label\n" + "".join(f"第{n}条文本,{n / 7:.3f}\n" for n in range(60)), "these look like measurements"),
         ("text,label\n" + '很好,正\n太吵,负\n"不错,正\n' + "一般,负\n很小,正\n" * 9 + '位置",负\n', "look like rows"),
         ("text\tlabel\tlabel\n很好\t1\t1\n太吵\t0\t0\n", "duplicate column"),
@@ -236,14 +235,25 @@ def test_a_missing_folder_is_made_and_one_that_cannot_be_is_an_error(tmp_path: P
         drafted(data, data / "recipe.yaml")
 
 
-def test_a_json_list_and_lines_of_old_macs_are_named(tmp_path: Path) -> None:
-    lists, old = tmp_path / "list.json", tmp_path / "old.jsonl"
-    lists.write_text('["a"]', encoding="utf-8")
-    old.write_text('{"text": "a", "label": "1"}\r{"text": "b", "label": "0"}\r', encoding="utf-8")
-    for file, words in ((lists, "one JSON list"), (old, "carriage returns alone")):
-        with pytest.raises(RecipeInvalidError) as error:
-            drafted(file, tmp_path / "recipe.yaml")
-        assert words in error.value.findings[0].reason
+@pytest.mark.parametrize(
+    ("content", "fix"),
+    [
+        ("__label__a 很好\n__label__b 太吵\n", "sed -E "),
+        ('{\n "text": "好",\n "label": "a"\n}\n{\n "text": "坏",\n "label": "b"\n}\n', "jq -c . "),
+    ],
+)
+def test_a_form_that_is_not_read_has_a_command_that_converts_it(tmp_path: Path, content: str, fix: str) -> None:
+    (tmp_path / "a.txt").write_text(content, encoding="utf-8")
+    with pytest.raises(RecipeInvalidError) as error:
+        drafted(tmp_path / "a.txt", tmp_path / "recipe.yaml")
+    assert fix in error.value.findings[0].fix
+
+
+def test_a_json_list_without_objects_is_named(tmp_path: Path) -> None:
+    (tmp_path / "list.json").write_text('["a"]', encoding="utf-8")
+    with pytest.raises(RecipeInvalidError) as error:
+        drafted(tmp_path / "list.json", tmp_path / "recipe.yaml")
+    assert "a JSON list" in error.value.findings[0].reason
 
 
 def test_traditional_chinese_in_big5_is_converted(tmp_path: Path) -> None:

@@ -37,17 +37,28 @@ def test_fields_of_a_csv_may_be_quoted_whatever_its_separator(separator: str) ->
     assert read(".csv", content) == [(1, ["id", "text"]), (2, ["1", f'好{separator} "很"\n好']), (4, ["2", "差"])]
 
 
+@pytest.mark.parametrize("suffix", [".csv", ".tsv"])
+def test_a_line_for_excel_is_skipped_and_counted(suffix: str) -> None:
+    found = read(suffix, 'sep=;\r\ntext;id\r\n"好\r\n很";1\r\n差;2\r\n')
+    assert found == [(2, ["text", "id"]), (3, ["好\r\n很", "1"]), (5, ["差", "2"])]
+
+
+def test_quotes_that_mysql_escapes_are_read() -> None:
+    assert read(".csv", '"text","id"\n"他说\\"好\\"","1"\n') == [(1, ["text", "id"]), (2, ['他说"好"', "1"])]
+
+
 def test_quotes_in_a_tsv_are_text() -> None:
     assert read(".tsv", 'a\t"b\n"c"\td\r\n') == [(1, ["a", '"b']), (2, ['"c"', "d"])]
 
 
 @pytest.mark.parametrize("suffix", [".txt", ".tsv", ".jsonl"])
-def test_line_ends_of_old_macs_are_refused(suffix: str) -> None:
-    assert read(suffix, '{"a":\t1}\r{"a":\t2}\r')[0] == (1, BAD)
+def test_lines_of_old_macs_are_read(suffix: str) -> None:
+    content = '{"a":\t1}\n{"a":\t2}\n' * 9999  # more than the buffer holds
+    assert read(suffix, content.replace("\n", "\r")) == read(suffix, content)
 
 
 def test_a_csv_of_an_old_mac_is_read() -> None:
-    assert read(".csv", 'text,label\r好,1\r"a\rb",2') == [(1, ["text", "label"]), (2, ["好", "1"]), (3, ["a\rb", "2"])]
+    assert read(".csv", 'text,label\r好,1\r"a\rb",2') == [(1, ["text", "label"]), (2, ["好", "1"]), (3, ["a\nb", "2"])]
 
 
 def test_a_row_without_an_end_is_not_held_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -124,3 +135,36 @@ def test_any_content_can_be_read_on_from_every_row(data: st.DataObject, suffix: 
     read = [(line, rows.lines.offset) for line, _ in found]
     assert all(before[0] < after[0] and before[1] <= after[1] for before, after in itertools.pairwise(read))
     assert rows.lines.offset == len(raw)
+
+
+LIST = '[{"t": "a"},\n\n {"t":\n "b"}, {"t": "c"}]'
+
+
+@pytest.mark.parametrize("around", ["{}", "\ufeff {} ", '{{"data": {} }}', '{{"version": "1", "data": {} }}'])
+def test_one_list_of_objects_has_a_row_for_each(around: str) -> None:
+    content = around.format(LIST)
+    rows = opened(".json", content)
+    assert rows.is_list
+    assert [*rows.records()] == [(1, {"t": "a"}), (3, {"t": "b"}), (4, {"t": "c"})]
+    assert rows.lines.offset == len(content.encode())
+
+
+@pytest.mark.parametrize(
+    ("content", "errors"),
+    [
+        ('[{"t": 1}, 2, {"t": 3}]', [(2, "has an item of the list that is not an object", False)]),
+        ('[{"t": 1},\n{"t": 1, "t": 2}]', [(2, "begins what is not JSON", True)]),
+        ('[{"t": 1}', [(2, "begins what is not JSON", True)]),
+        ('[{"t": "\xff"}]'.encode("latin-1"), [(1, "is not UTF-8", True)]),
+    ],
+)
+def test_a_list_that_is_broken_is_an_error_in_its_place(content: Any, errors: list[tuple[int, str, bool]]) -> None:
+    found = [(line, error) for line, error in opened(".json", content).records() if isinstance(error, RowError)]
+    assert [(line, error.what, error.fatal) for line, error in found] == errors
+
+
+def test_a_list_has_a_limit_of_bytes() -> None:
+    raw = f"[{', '.join(['{}'] * 20)}]".encode()
+    rows = Rows(io.BufferedReader(io.BytesIO(raw)), "a.json", BY_SUFFIX[".json"], most_line_bytes=4)
+    [(_, error)] = rows.records()
+    assert isinstance(error, RowError) and error.line is None and "jq -c" in error.fix

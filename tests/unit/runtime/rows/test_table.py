@@ -9,7 +9,7 @@ import pytest
 from edgepack_runtime.rows.formats import BY_SUFFIX
 from edgepack_runtime.rows.lines import RowError
 from edgepack_runtime.rows.reader import Rows
-from edgepack_runtime.rows.table import MOST_COLUMNS, NO_CONTENT, WRONG_WIDTH, Table, refuse_separator_line
+from edgepack_runtime.rows.table import MOST_COLUMNS, NO_CONTENT, WRONG_WIDTH, Table
 
 
 def opened(suffix: str, content: str) -> Table:
@@ -46,7 +46,6 @@ def test_a_row_has_the_fields_of_the_first_or_an_error(
         ("", "is empty"),
         ("\n,\n \n", "is empty"),
         ('a"b,c\n"', "not a row"),
-        ("sep=;\ntext;id\n", "Excel"),
         ("a" + ",b" * MOST_COLUMNS, "1025 columns"),
     ],
 )
@@ -70,11 +69,3 @@ def test_what_is_no_table_is_refused(content: str, what: str) -> None:
 )
 def test_columns_are_found_by_their_names(header: list[str], name: str, places: list[int]) -> None:
     assert opened(".tsv", "\t".join(header)).places(name) == places
-
-
-@pytest.mark.parametrize("first", [["sep="], ["sep=", ""], ["SEP=;"], ["sep=\t"]])
-def test_a_line_for_excel_alone_is_refused(first: list[str]) -> None:
-    with pytest.raises(RowError) as refused:
-        refuse_separator_line(1, first, "a.csv")
-    assert refused.value.line == 1
-    refuse_separator_line(1, ["separator", "text"], "a.csv")

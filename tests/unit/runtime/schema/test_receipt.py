@@ -54,6 +54,15 @@ def test_the_direction_of_a_gate_that_is_not_declared_here_is_not_made_up() -> N
     assert (newer.bound("5 J"), GateReceipt.parse(GATE).checks[0].bound("5 ms")) == ("5 J", "<= 5 ms")
 
 
+def test_names_of_gates_and_units_are_short() -> None:
+    for key in ("gate", "unit"):
+        assert GateReceipt.parse({**GATE, "checks": [{**CHECK, key: "x" * 200}]})
+        with pytest.raises(ValueError, match=key):
+            GateReceipt.parse({**GATE, "checks": [{**CHECK, key: "x" * 201}]})
+    with pytest.raises(ValueError, match="gate"):
+        GateReceipt.parse({**GATE, "unmeasured": [{"gate": "x" * 201, "why": "", "waived": True}]})
+
+
 @pytest.mark.parametrize(
     ("gate", "verdict", "policy", "refuse_doubt", "refused"),
     [

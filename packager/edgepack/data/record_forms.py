@@ -1,0 +1,56 @@
+"""Records as annotation tools nest them, as flat ones with a key for each column; records of other tasks, by name."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+Record = Mapping[str, Any]
+
+_DOCS: Final = "Tasks: labels for texts or pairs of texts, and labelled spans"
+# Keys that records of other tasks have -> what they are, and what serves them.
+_OTHER_TASKS: Final[tuple[tuple[tuple[str, ...], str, str], ...]] = (
+    (("paragraphs",), "reading comprehension (SQuAD's form)", "PaddleNLP trains models for it"),
+    (("context", "question", "answers"), "reading comprehension (SQuAD's form)", "PaddleNLP trains models for it"),
+    (("content", "prompt", "result_list"), "prompted extraction (UIE's form)", "take the export of doccano itself"),
+    (("instruction", "output"), "generation of text", "no classifier can learn it"),
+    (("conversations",), "generation of text", "no classifier can learn it"),
+    (("messages",), "generation of text", "no classifier can learn it"),
+    (("src", "tgt"), "generation of text", "no classifier can learn it"),
+)
+
+
+def other_task(record: Record) -> tuple[str, str] | None:
+    """Reason and fix if a record is one of a task that is not served; else None."""
+    for keys, what, instead in _OTHER_TASKS:
+        if all(key in record for key in keys):
+            return f"these rows are for {what}, which is not served", f"{instead}. {_DOCS}"
+    return None
+
+
+def flat(record: Record) -> Record:
+    """A task of Label Studio's JSON as its data, with the results of its first annotation by the names of their tags.
+
+    Choices are a list of labels, regions a list of spans. Other records are returned as they are.
+    """
+    data, annotations = record.get("data"), record.get("annotations", record.get("completions"))
+    if not isinstance(data, dict) or not isinstance(annotations, list):
+        return record
+    found: dict[str, Any] = dict(data)
+    done = (one for one in annotations if isinstance(one, dict) and not one.get("was_cancelled"))
+    results = next(done, {}).get("result")
+    for result in results if isinstance(results, list) else ():
+        if not isinstance(result, dict) or not isinstance(value := result.get("value"), dict):
+            continue
+        key = str(result.get("from_name", "label"))
+        values = found.setdefault(key if key not in data else f"{key}_1", [])
+        for chosen in ("choices", "taxonomy"):
+            values += value.get(chosen) or []
+        if {"start", "end"} <= value.keys():
+            values.append({"start": value["start"], "end": value["end"], "label": _kind_of(value)})
+    return found
+
+
+def _kind_of(region: Record) -> object:
+    kinds = next((kinds for key, kinds in region.items() if key.endswith("labels")), None)
+    return kinds[0] if isinstance(kinds, list) and kinds else kinds
