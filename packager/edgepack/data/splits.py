@@ -206,9 +206,8 @@ def _about_dev(section: FolderData, kept: Mapping[SplitName, _Kept]) -> tuple[Se
     if count < _LEAST_DEV_ROWS:
         reason = f"there are no dev rows, and {counted(rows, 'test row')} are too few to take a quarter of them"
         return "error", None, reason, "give `data.dev`, or eight test rows at least"
-    what = "choose among forms of the model" + (" and set its INT8 ranges" if section.train is None else "")
-    reason = f"there are no dev rows: {count} of {rows} test rows {what}, and are not scored"
-    return "warning", None, reason, "give `data.dev` rows that are not in test"
+    name = "found.no_dev" if section.train is not None else "found.no_dev_no_train"
+    return "warning", None, message(name, n=count, rows=rows), message("found.give_dev")
 
 
 def _check_known(facts: SplitFacts, labels: Sequence[str]) -> None:
