@@ -13,6 +13,7 @@ ORDER = (
     "graphs",
     "linear",
     "teacher",
+    "model",
     "student",
     "width_pruning",
     "vocabulary_trimming",

@@ -420,6 +420,17 @@ class ModelArtifact(Artifact):
 
 
 @dataclass(frozen=True)
+class LoadedArtifact(ModelArtifact):
+    """A model that was trained elsewhere, with its head. It keeps its logits. The figures of a training are 0."""
+
+    is_trained = False
+
+    @property
+    def note(self) -> str:
+        return message("note.loaded", millions=self.parameters / 1e6)
+
+
+@dataclass(frozen=True)
 class LinearArtifact(Artifact):
     """A linear model on the characters of a text, `linear.json` of the runtime."""
 

@@ -80,6 +80,27 @@ def units(logits: Sequence[npt.NDArray[Any]], targets: Sequence[npt.NDArray[Any]
     return Units(table[labelled], numbers[labelled, None] == np.arange(table.shape[1]))
 
 
+def fitting_order(made: Units, *, multi_label: bool) -> tuple[list[int], float, float]:
+    """The label of each output that fits the truths best, and macro F1 with output i as label i, and in that order.
+
+    The order is the assignment with the highest sum of F1, over the F1 of every label with every output.
+    """
+    from scipy.optimize import linear_sum_assignment  # slow to import
+
+    count = made.logits.shape[1]
+    answers = made.logits >= 0 if multi_label else np.eye(count, dtype=bool)[made.logits.argmax(axis=1)]
+    truths, answered = made.truths.astype(np.float64), answers.astype(np.float64)  # (U, C)
+    sizes = truths.sum(axis=0)[:, None] + answered.sum(axis=0)[None, :]
+    f1 = 2 * (truths.T @ answered) / np.maximum(sizes, 1)  # (label, output)
+    there = max(1, np.count_nonzero(truths.sum(axis=0)))
+    stay = 1e-9 * np.eye(count)  # a label without rows keeps its output
+    rows, columns = linear_sum_assignment(f1 + stay, maximize=True)
+    order = [0] * count
+    for label, output in zip(rows.tolist(), columns.tolist(), strict=True):
+        order[output] = label
+    return order, float(np.trace(f1) / there), float(f1[rows, columns].sum() / there)
+
+
 def calibrate(dev: Units, test: Units, *, multi_label: bool) -> ScoreCalibration:
     """Fit the temperature on the `dev` units, and measure the reliability on the `test` units before and after."""
     fitted = temperature(dev.logits, dev.truths, multi_label=multi_label)

@@ -29,6 +29,23 @@ def test_the_temperature_of_overconfident_logits_is_found(scale: float) -> None:
     assert found == pytest.approx(scale, rel=0.1)
 
 
+def test_the_order_that_fits_is_found_by_the_answers() -> None:
+    truths = np.eye(3, dtype=bool)[[0, 0, 1, 1, 2, 2]]
+    swapped = np.eye(3)[[1, 1, 0, 0, 2, 0]]  # outputs 0 and 1 are the other way round, and one answer is wrong
+    order, as_given, best = calibration.fitting_order(calibration.Units(swapped, truths), multi_label=False)
+    assert order == [1, 0, 2]
+    assert as_given == pytest.approx((0 + 0 + 2 / 3) / 3)
+    assert best == pytest.approx((1 + 4 / 5 + 2 / 3) / 3)
+    several = calibration.Units(np.where(swapped > 0, 1.0, -1.0), truths)
+    assert calibration.fitting_order(several, multi_label=True) == (order, as_given, best)
+
+
+def test_a_label_without_rows_keeps_its_output() -> None:
+    truths = np.eye(4, dtype=bool)[[0, 1, 1]]
+    found = calibration.fitting_order(calibration.Units(np.eye(4)[[0, 1, 1]], truths), multi_label=False)
+    assert found == ([0, 1, 2, 3], 1.0, 1.0)
+
+
 def test_a_temperature_makes_probabilities_agree_with_the_share_of_right_answers() -> None:
     logits, truths = drawn(2.5)
     half = len(logits) // 2

@@ -14,6 +14,7 @@ STAGES: Final = (
     *("examples", "data"),
     "graphs",  # of an imported model
     *("linear", "teacher"),
+    "model",  # that was trained elsewhere
     *CANDIDATE_STAGES,
     *("select", "combine", "bundle", "gate"),
 )

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from edgepack.artifacts import ModelArtifact
+from edgepack.artifacts import DataArtifact, ModelArtifact
 from edgepack.build.options import CANDIDATE_STAGES
 from edgepack.errors import RecipeInvalidError
 from edgepack.imported.classifier import ClassifierStage
@@ -21,7 +21,17 @@ from edgepack.imported.examples import ExamplesStage
 from edgepack.imported.graphs import GraphsStage
 from edgepack.imported.rows import ImportedRowsStage
 from edgepack.imported.shipment import ImportedShipment
-from edgepack.recipe.model import AnyRecipe, Candidate, CustomRecipe, ImportedTextRecipe, LinearRecipe, Recipe, distinct
+from edgepack.recipe.model import (
+    AnyRecipe,
+    Candidate,
+    CustomRecipe,
+    EncoderRecipe,
+    FolderRecipe,
+    ImportedTextRecipe,
+    LinearRecipe,
+    Recipe,
+    distinct,
+)
 from edgepack.recipe.training import FromTeacher
 from edgepack.recipe.validate_imported import read_handler
 from edgepack.stages.bundle import BundleStage, Shipment
@@ -29,8 +39,10 @@ from edgepack.stages.chain import Candidates, Chain
 from edgepack.stages.combine import CombineStage
 from edgepack.stages.data import DataStage
 from edgepack.stages.export import ExportStage
+from edgepack.stages.folder_rows import FolderRowsStage
 from edgepack.stages.gate import GateStage
 from edgepack.stages.linear import LinearStage
+from edgepack.stages.load import LoadStage
 from edgepack.stages.quantize import QuantizeStage
 from edgepack.stages.select import SelectStage
 from edgepack.stages.shipments import LinearShipment, TrainedShipment
@@ -110,6 +122,8 @@ def stages_of(recipe: AnyRecipe, context: BuildContext) -> RecipeStages:
     """
     if isinstance(recipe, LinearRecipe):
         return _linear(recipe, context)
+    if isinstance(recipe, FolderRecipe):
+        return _loaded(recipe)
     return _trained(recipe) if isinstance(recipe, Recipe) else _imported(recipe, context)
 
 
@@ -120,6 +134,27 @@ def _trained(recipe: Recipe) -> RecipeStages:
     recipes = {candidate.name: candidate.recipe for candidate in recipe.candidates} or {"": recipe}
     chains = {name: _chain(candidate, rows, teacher) for name, candidate in recipes.items()}
     select = None if recipe.search is None else SelectStage(recipe.search, recipe.gates, rows, chains)
+    return _with_encoder(recipe, rows, linear, teacher, chains, select)
+
+
+def _loaded(recipe: FolderRecipe) -> RecipeStages:
+    """The stages of a model that was trained elsewhere: those of a student without its training."""
+    rows = FolderRowsStage(recipe.data, recipe.labels)
+    linear = LinearStage(rows) if recipe.has_linear else None
+    model = LoadStage(recipe.model, rows)
+    scales = QuantizeStage(recipe.quantize, recipe.data.calibration, recipe.data.seed, None, rows, model)
+    export = ExportStage(recipe.quantize, recipe.targets, rows, model, scales)
+    return _with_encoder(recipe, rows, linear, None, {"": Chain(recipe, (model,), scales, export)}, None)
+
+
+def _with_encoder(
+    recipe: EncoderRecipe,
+    rows: Stage[DataArtifact],
+    linear: LinearStage | None,
+    teacher: TeacherStage | None,
+    chains: Mapping[str, Chain],
+    select: SelectStage | None,
+) -> RecipeStages:
     candidates = Candidates(chains, select)
     combine = None if linear is None else CombineStage(recipe.linear, recipe.gates, rows, linear, candidates)
     shared = _present(rows, linear, teacher)

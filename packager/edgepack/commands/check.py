@@ -13,7 +13,15 @@ from edgepack.bundle.target_spec import target_specs
 from edgepack.commands import options
 from edgepack.messages import local, message
 from edgepack.recipe.findings import Finding
-from edgepack.recipe.model import AnyRecipe, CustomRecipe, ImportedTextRecipe, LinearRecipe, Recipe
+from edgepack.recipe.model import (
+    AnyRecipe,
+    CustomRecipe,
+    FolderRecipe,
+    ImportedTextRecipe,
+    LinearRecipe,
+    Recipe,
+    TextKinds,
+)
 from edgepack.targets.context import BuildContext
 from edgepack_runtime.schema.figures import quantity, span
 
@@ -21,7 +29,6 @@ if TYPE_CHECKING:
     from edgepack.artifacts import Row
     from edgepack.console.console import Console
     from edgepack.data.splits import RowReader, Splits
-    from edgepack.data.suitability import OfRows
 
 _FITTED_ROWS: Final = 20_000  # of the linear model, which is to take seconds here
 
@@ -88,7 +95,7 @@ def command(context: click.Context, recipe: Path, settings: tuple[str, ...], pro
     elif isinstance(loaded, CustomRecipe):
         rows = _check_examples(loaded, recipe, console)
     else:
-        rows = _check_test_rows(loaded, recipe, console)
+        rows = _check_known_rows(loaded, recipe, console)
     console.findings(lacking)
     console.line(downloads.missing(loaded, build_context).sentence)
     options.print_line(local(message("say.valid", recipe=recipe, rows=rows)))
@@ -111,21 +118,17 @@ def _check_examples(loaded: CustomRecipe, recipe: Path, console: Console) -> str
     return message("say.examples", n=rows)
 
 
-def _check_test_rows(loaded: ImportedTextRecipe, recipe: Path, console: Console) -> str:
-    """Check the test rows of an imported classifier, and print what they suggest; return their number."""
-    import tempfile
-
+def _check_known_rows(loaded: ImportedTextRecipe | FolderRecipe, recipe: Path, console: Console) -> str:
+    """Check the rows of a model that is there already, and print what they suggest; return their number."""
+    from edgepack.data.splits import load_known
     from edgepack.data.suitability import LabelledRows, row_findings
-    from edgepack.imported.rows import ImportedRowsStage
-    from edgepack.stages.stage import Context
 
-    stage = ImportedRowsStage(loaded.data, tuple(loaded.model.labels))
-    with tempfile.TemporaryDirectory(prefix="edgepack-") as scratch:
-        found = stage.run(Context(), Path(scratch))
-        console.findings(row_findings(loaded, LabelledRows.of(found), recipe))
-        test = found.read("test")
-    _print_gate(loaded, test, console)
-    return message("say.test_rows", n=len(test))
+    classes = loaded.data.columns.text_task.classes(tuple(loaded.model.labels or ()))
+    splits = load_known(loaded.data, classes, console)
+    rows = LabelledRows(classes, splits.lengths, len(splits.rows.get("train", ())), splits.rows.__getitem__)
+    console.findings([*splits.warnings, *row_findings(loaded, rows, recipe)])
+    _print_gate(loaded, splits.rows["test"], console)
+    return message("say.rows", parts=[f"{len(rows)} {split}" for split, rows in splits.rows.items()])
 
 
 def _check_rows(loaded: Recipe | LinearRecipe, recipe: Path, console: Console) -> str:
@@ -151,7 +154,7 @@ def _check_rows(loaded: Recipe | LinearRecipe, recipe: Path, console: Console) -
     return message("say.rows", parts=[f"{len(rows)} {split}" for split, rows in splits.rows.items()])
 
 
-def _print_gate(loaded: OfRows, test: Sequence[Row] | RowReader, console: Console) -> None:
+def _print_gate(loaded: TextKinds, test: Sequence[Row] | RowReader, console: Console) -> None:
     """Print the widths of the intervals of the accuracy gate."""
     from edgepack.data.gates import describe_gate
 

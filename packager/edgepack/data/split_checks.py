@@ -114,7 +114,7 @@ def rows_to_drop(
     found: dict[SplitName, tuple[_Rows, _Rows]] = {}
     compared: list[SplitFacts] = [splits["test"]]
     names: tuple[SplitName, ...] = ("dev", "train")
-    for name in names:
+    for name in filter(splits.__contains__, names):
         split = splits[name]
         leaked = np.zeros(len(split), bool)
         for other in compared if leaks == "drop" else ():
@@ -151,8 +151,7 @@ def check_splits(
             _check_labels(split, train)
         _check_repeats(split, "keep" if repeats == "drop" and split is not train else repeats)
     check_variants(ordered)
-    for split, source in ((test, train), (test, dev), (dev, train)):
-        _check_leak(split, source, leaks)
+    check_leaks(splits, leaks)
     return list(chain.from_iterable(split.log.findings() for split in ordered))
 
 
@@ -293,6 +292,14 @@ def _repeats(split: SplitFacts) -> tuple[_Indices, _Indices]:
     after_first = np.flatnonzero(ranked[1:] == ranked[:-1]) + 1
     again: _Indices = np.sort(order[after_first])
     return again, order[np.searchsorted(ranked, split.exact[again])]
+
+
+def check_leaks(splits: Mapping[SplitName, SplitFacts], leaks: Choice) -> None:
+    """Log the texts that two of the splits hold."""
+    pairs: tuple[tuple[SplitName, SplitName], ...] = (("test", "train"), ("test", "dev"), ("dev", "train"))
+    for name, source in pairs:
+        if name in splits and source in splits:
+            _check_leak(splits[name], splits[source], leaks)
 
 
 def _check_leak(split: SplitFacts, source: SplitFacts, leaks: Choice) -> None:

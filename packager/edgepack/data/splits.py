@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -13,7 +13,8 @@ from typing import Final, Protocol
 from edgepack.artifacts import Row
 from edgepack.data.files import no_progress
 from edgepack.data.lengths import Lengths
-from edgepack.data.split_checks import check_splits, rows_to_drop
+from edgepack.data.sampling import Sampler
+from edgepack.data.split_checks import check_leaks, check_splits, rows_to_drop
 from edgepack.data.split_stats import SplitFacts, gather_facts, read_facts
 from edgepack.data.synthetic import reviews_zh
 from edgepack.data.tables import read_rows
@@ -22,10 +23,20 @@ from edgepack.errors import RecipeInvalidError, StageFailedError
 from edgepack.messages import message
 from edgepack.progress import SILENT, Progress
 from edgepack.recipe.finding_log import FindingLog
-from edgepack.recipe.findings import Finding, errors
+from edgepack.recipe.findings import Finding, Severity, errors
 from edgepack.recipe.messages import did_you_mean, listed
-from edgepack.recipe.model import BUILTIN_PREFIX, HELD_OUT, SPLIT_NAMES, Data, ImportedData, SplitName, is_builtin
+from edgepack.recipe.model import (
+    BUILTIN_PREFIX,
+    HELD_OUT,
+    SPLIT_NAMES,
+    Data,
+    FolderData,
+    ImportedData,
+    SplitName,
+    is_builtin,
+)
 from edgepack.recipe.paths import on_disk
+from edgepack.util.text import counted
 
 BAR_FROM_BYTES: Final = 8 * 2**20  # smaller files are read within two seconds, and need no bar
 _GENERATORS: Final = {"reviews-zh": reviews_zh.generate}
@@ -136,31 +147,83 @@ def load_splits(section: Data, progress: Progress = SILENT) -> Splits:
     )
 
 
-def load_test(section: ImportedData, labels: Sequence[str], progress: Progress = SILENT) -> tuple[RowReader, Lengths]:
-    """Check the test rows of a model with these `labels` (of spans: their types), and the lengths of their texts.
+def load_known(section: ImportedData, labels: Sequence[str], progress: Progress = SILENT) -> Splits:
+    """Check the rows of a model with these `labels` (of spans: their types). Only the test rows have to be there.
+
+    Rows of train and dev that leak are left out as `FolderData.leaks` says. Of a section that may have dev rows and
+    names none, a seeded part of the test rows becomes dev.
 
     Raises:
         RecipeInvalidError: they cannot be read, are none, or have another label; has every finding.
     """
-    file = Path(section.test)
-    state = _state(file)
-    with counted_bytes("reading", [file], progress) as advance:
-        facts = read_facts("test", file, section.columns, advance, label_separator=section.label_separator)
-    if not len(facts) and facts.complete:
-        facts.log.add("no rows", "error", None, "it has no rows", "give labelled rows for the gates")
-    for label in facts.labels:
-        if label not in labels:
-            reason = f"the label `{label[:60]}` is none of the model's"
-            fix = did_you_mean(label, labels, f"the model has {listed(labels[:20])}")
-            facts.log.add("unknown label", "error", facts.label_lines[label], reason, fix)
-    findings = list(facts.log.findings())
+    named = {name: getattr(section, name, None) for name in SPLIT_NAMES}
+    files = {name: Path(file) for name, file in named.items() if file is not None}
+    states = {file: _state(file) for file in files.values()}
+    with counted_bytes("reading", list(states), progress) as advance:
+        facts = {name: _facts(name, section, file, advance) for name, file in files.items()}
+    for split in facts.values():
+        _check_known(split, labels)
+    kept: dict[SplitName, _Kept] = {}
+    log = facts["test"].log
+    if isinstance(section, FolderData) and all(split.complete for split in facts.values()):
+        check_leaks(facts, section.leaks)
+        dropped = rows_to_drop(facts, section.leaks, "keep")
+        kept = {name: (~leaked).tolist() for name, (leaked, _) in dropped.items()}
+        if "dev" not in facts:
+            kept |= _drawn_dev(len(facts["test"]), section.seed)
+            log.add("dev rows", *_about_dev(section, kept))
+    findings = [finding for split in facts.values() for finding in split.log.findings()]
     if stopping := errors(findings):
         raise RecipeInvalidError(message("mistake.data", n=len(stopping)), findings=findings)
-    return _file_rows(facts, section, state, None), facts.lengths
+    files |= {name: files["test"] for name in kept if name not in files}
+    facts |= {name: _facts(name, section, files[name], no_progress, mask) for name, mask in kept.items()}
+    return Splits(
+        {
+            name: _file_rows(facts[name], section, states[files[name]], kept.get(name))
+            for name in SPLIT_NAMES
+            if name in facts
+        },
+        tuple(findings),
+        {name: split.label_rows for name, split in facts.items()},
+        {name: split.lengths for name, split in facts.items()},
+    )
+
+
+_MOST_DEV_ROWS: Final = 500
+_LEAST_DEV_ROWS: Final = 2
+
+
+def _drawn_dev(rows: int, seed: int) -> dict[SplitName, _Kept]:
+    """Which of the test rows become dev, a seeded quarter, and which stay."""
+    draw = Sampler(min(_MOST_DEV_ROWS, rows // 4), rows, f"dev/{seed}")
+    drawn = [draw() for _ in range(rows)]
+    return {"dev": drawn, "test": [not one for one in drawn]}
+
+
+def _about_dev(section: FolderData, kept: Mapping[SplitName, _Kept]) -> tuple[Severity, None, str, str]:
+    """The finding about dev rows that are taken from test."""
+    count, rows = sum(kept["dev"]), len(kept["dev"])
+    if count < _LEAST_DEV_ROWS:
+        reason = f"there are no dev rows, and {counted(rows, 'test row')} are too few to take a quarter of them"
+        return "error", None, reason, "give `data.dev`, or eight test rows at least"
+    name = "found.no_dev" if section.train is not None else "found.no_dev_no_train"
+    return "warning", None, message(name, n=count, rows=rows), message("found.give_dev")
+
+
+def _check_known(facts: SplitFacts, labels: Sequence[str]) -> None:
+    """Log a split without rows, and labels that the model does not have."""
+    if not len(facts) and facts.complete:
+        facts.log.add("no rows", "error", None, "it has no rows", "give labelled rows")
+    for label in facts.labels:
+        if label not in labels:
+            lists = f"the model has {listed(labels[:20])}; the rows have {listed(facts.labels[:20])}"
+            reason = f"the label `{label[:60]}` is none of the model's: {lists}"
+            fix = did_you_mean(label, labels, "correct the label, or `model.labels`")
+            facts.log.add("unknown label", "error", facts.label_lines[label], reason, fix)
 
 
 def _facts(
-    name: SplitName, section: Data, file: Path, advance: Callable[[int], None], kept: _Kept | None = None
+    name: SplitName, section: Data | ImportedData, file: Path, advance: Callable[[int], None], kept: _Kept | None = None
 ) -> SplitFacts:
     return read_facts(name, file, section.columns, advance, label_separator=section.label_separator, kept=kept)
 

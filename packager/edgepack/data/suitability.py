@@ -16,10 +16,9 @@ from edgepack.errors import RecipeInvalidError
 from edgepack.messages import message
 from edgepack.recipe.findings import Finding
 from edgepack.recipe.messages import did_you_mean, listed
-from edgepack.recipe.model import ImportedTextRecipe, LinearRecipe, Recipe
+from edgepack.recipe.model import FolderRecipe, ImportedTextRecipe, LinearRecipe, Recipe, TextKinds
 from edgepack.util.text import counted
 
-OfRows = Recipe | LinearRecipe | ImportedTextRecipe
 _NO_GATES = message("found.no_gates"), message("found.set_gates")
 
 
@@ -45,7 +44,7 @@ class LabelledRows:
         return cls(data.labels, lengths, data.rows.get("train", 0), data.read)
 
 
-def row_findings(recipe: OfRows, rows: LabelledRows, file: Path | None = None) -> list[Finding]:
+def row_findings(recipe: TextKinds, rows: LabelledRows, file: Path | None = None) -> list[Finding]:
     """Everything that is checked of a recipe and its rows before a build: the warnings; errors are raised.
 
     Raises:
@@ -61,11 +60,13 @@ def row_findings(recipe: OfRows, rows: LabelledRows, file: Path | None = None) -
     return check_suited(recipe, rows, file)
 
 
-def check_suited(recipe: OfRows, rows: LabelledRows, file: Path | None = None) -> list[Finding]:
+def check_suited(recipe: TextKinds, rows: LabelledRows, file: Path | None = None) -> list[Finding]:
     """Warnings about a valid recipe and valid data. `file` is what findings name; else the recipe's name."""
     limits, problems = {}, []  # a linear model truncates nothing
     if isinstance(recipe, ImportedTextRecipe):
         limits = {"model.max_length": recipe.model.max_length}
+    elif isinstance(recipe, FolderRecipe):
+        limits = {"model.max_length": recipe.max_length}
     else:
         problems += _samples(recipe, rows.train_rows, len(rows.labels))
     if isinstance(recipe, Recipe):
@@ -81,7 +82,7 @@ def check_suited(recipe: OfRows, rows: LabelledRows, file: Path | None = None) -
     return [*found, *check_lengths(rows.lengths, limits, file)]
 
 
-def require_judged_by(recipe: OfRows, labels: Sequence[str]) -> None:
+def require_judged_by(recipe: TextKinds, labels: Sequence[str]) -> None:
     """Check that the gates' metric exists for this number of labels, and that the data have their classes.
 
     Raises:

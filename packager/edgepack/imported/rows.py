@@ -9,7 +9,7 @@ from typing import Any
 
 from edgepack.artifacts import DataArtifact, Row, Split
 from edgepack.data.sampling import Sampler
-from edgepack.data.splits import load_test
+from edgepack.data.splits import load_known
 from edgepack.recipe.model import ImportedData
 from edgepack.stages import keys
 from edgepack.stages.data import DataStage, describe, write_rows
@@ -43,7 +43,8 @@ class ImportedRowsStage(Stage[DataArtifact]):
     def run(self, ctx: Context, out: Path) -> DataArtifact:
         columns = self.section.columns
         classes = columns.text_task.classes(self.labels)
-        rows, lengths = load_test(self.section, classes, ctx.progress)
+        splits = load_known(self.section, classes, ctx.progress)
+        rows = splits.rows["test"]
         counts: dict[Split, int] = {}
         scored: Iterable[Row] = rows
         if self.calibration:
@@ -60,7 +61,7 @@ class ImportedRowsStage(Stage[DataArtifact]):
             labels=classes,
             rows=counts,
             warnings=(),
-            token_counts={"test": lengths.rows_by_tokens},
+            token_counts={"test": splits.lengths["test"].rows_by_tokens},
             task=columns.task,
             multi_label=columns.text_task.multi_label,
         )

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
 from edgepack.recipe.paths import is_file
+from edgepack_runtime.bundle.model_config import VOCAB_NAME
 from edgepack_runtime.util.fs import read_regular
 
 HUGGINGFACE_WEIGHTS: Final = ("model.safetensors", "pytorch_model.bin")  # the first existing file, as in transformers
@@ -16,7 +17,8 @@ MAX_EPSILON: Final = 1e-3  # of LayerNorm; Paddle computes with at most this
 MAX_LAYERS: Final = 256  # a layer takes memory and time even with few weights; the deepest of `PRESETS` has 24
 _MODEL_TYPES: Final = ("bert", "ernie")
 TOKENIZER_SETTINGS: Final = "tokenizer_config.json"
-TOKENIZER_FILES: Final = (TOKENIZER_SETTINGS, "special_tokens_map.json", "added_tokens.json")
+FAST_TOKENIZER: Final = "tokenizer.json"  # of the library tokenizers: vocabulary and settings in one file
+TOKENIZER_FILES: Final = (TOKENIZER_SETTINGS, "special_tokens_map.json", "added_tokens.json", FAST_TOKENIZER)
 # Defaults of keys that a checkpoint's config.json lacks, from transformers' BertConfig and ErnieConfig.
 _INT_DEFAULTS: Final[Mapping[str, int]] = {
     "vocab_size": 30522,
@@ -49,6 +51,14 @@ SPECIAL_TOKENS: Final[Mapping[str, str]] = {
     "pad_token": "[PAD]",
     "mask_token": "[MASK]",
 }
+# Keys with only one value that the runtime's tokenizer supports, and lists of words that it would have to keep whole.
+_TOKENIZER_DEFAULTS: Final[Mapping[str, Any]] = {
+    "do_basic_tokenize": True,
+    "truncation_side": "right",
+    "padding_side": "right",
+}
+_MORE_TOKENS: Final = ("additional_special_tokens", "extra_special_tokens", "never_split", "do_not_split")
+_FAST_PARTS: Final = {"model": "WordPiece", "normalizer": "BertNormalizer", "pre_tokenizer": "BertPreTokenizer"}
 _TOKENIZERS: Final = ("BertTokenizer", "BertTokenizerFast", "ErnieTokenizer", "ErnieTokenizerFast")
 
 
@@ -98,13 +108,13 @@ def too_many_layers(fields: Mapping[str, Any]) -> list[str]:
 def tokenizer_problems(folder: Path) -> list[str]:
     """Reasons why PaddleNLP's ErnieTokenizer would tokenize differently, each with its key; else empty."""
     try:
-        config, special, added = (read_object(folder / name) for name in TOKENIZER_FILES)
+        config, special, added, fast = (read_object(folder / name) for name in TOKENIZER_FILES)
     except (OSError, ValueError, RecursionError) as error:
         return [f"one of {', '.join(TOKENIZER_FILES)} is not a JSON object ({error})"]
     problems = []
     if (kind := config.get("tokenizer_class", _TOKENIZERS[0])) not in _TOKENIZERS:
         problems.append(f"`tokenizer_class` is {_shown(kind)}, and only BERT's and ERNIE's can be converted")
-    lower = config.get("do_lower_case", True)
+    lower = config.get("do_lower_case", _normalizer(fast).get("lowercase", True))
     if type(lower) is not bool:
         problems.append(f"`do_lower_case` is {_shown(lower)}, which is neither true nor false")
     if config.get("strip_accents") not in (None, lower):  # PaddleNLP drops accents exactly where it lower-cases
@@ -113,11 +123,21 @@ def tokenizer_problems(folder: Path) -> list[str]:
         )
     if config.get("tokenize_chinese_chars", True) is not True:
         problems.append(f"`tokenize_chinese_chars` is {_shown(config['tokenize_chinese_chars'])}, and only true works")
+    for key, usual in _TOKENIZER_DEFAULTS.items():
+        if config.get(key) not in (None, usual):
+            problems.append(f"`{key}` is {_shown(config[key])}, and only {_shown(usual)} is supported")
+    for key in _MORE_TOKENS:
+        tokens = {**config, **special}.get(key) or []
+        named = tokens if isinstance(tokens, list | dict) else [tokens]
+        if unknown := [token for token in map(_content, named) if token not in SPECIAL_TOKENS.values()]:
+            problems.append(f"`{key}` has {_shown(unknown[0])}, and only the five usual tokens are kept whole")
+    problems += _fast_problems(fast, lower)
     for key, usual in SPECIAL_TOKENS.items():
         if (token := _content({**config, **special}.get(key, usual))) != usual:
             problems.append(f"`{key}` is {_shown(token)}, and only {usual} can be converted")
-    decoder = config.get("added_tokens_decoder")
+    decoder, of_fast = config.get("added_tokens_decoder"), fast.get("added_tokens")
     added_tokens = [*added, *(map(_content, decoder.values()) if isinstance(decoder, dict) else ())]
+    added_tokens += map(_content, of_fast if isinstance(of_fast, list) else ())
     if unknown := [token for token in added_tokens if token not in SPECIAL_TOKENS.values()]:
         problems.append(f"`added_tokens` has {_shown(unknown[0])}, and only the five usual tokens are supported")
     return problems
@@ -125,7 +145,50 @@ def tokenizer_problems(folder: Path) -> list[str]:
 
 def lower_case(folder: Path) -> bool:
     """Whether the checkpoint's tokenizer lower-cases, by default true. Call `tokenizer_problems` first."""
-    return bool(read_object(folder / TOKENIZER_SETTINGS).get("do_lower_case", True))
+    usual = _normalizer(read_object(folder / FAST_TOKENIZER)).get("lowercase", True)
+    return bool(read_object(folder / TOKENIZER_SETTINGS).get("do_lower_case", usual))
+
+
+def vocabulary(folder: Path) -> bytes:
+    """The content of vocab.txt; written from tokenizer.json if there is that alone.
+
+    Raises:
+        OSError, ValueError, RecursionError: there is neither, or it cannot be read.
+    """
+    if is_file(folder / VOCAB_NAME) or not is_file(folder / FAST_TOKENIZER):
+        return read_regular(folder / VOCAB_NAME)
+    ids = _part(read_object(folder / FAST_TOKENIZER), "model").get("vocab")
+    ids = ids if isinstance(ids, dict) else {}
+    by_id = {number: token for token, number in ids.items() if type(number) is int and "\n" not in token}
+    if not ids or sorted(by_id) != list(range(len(ids))):
+        raise ValueError(f"{FAST_TOKENIZER} has no vocabulary with the ids 0, 1, 2, ...")
+    return "".join(f"{by_id[number]}\n" for number in range(len(ids))).encode()
+
+
+def _part(fast: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    """A section of tokenizer.json; empty if it is none."""
+    found = fast.get(name)
+    return found if isinstance(found, dict) else {}
+
+
+def _normalizer(fast: Mapping[str, Any]) -> Mapping[str, Any]:
+    return _part(fast, "normalizer")
+
+
+def _fast_problems(fast: Mapping[str, Any], lower: object) -> Iterator[str]:
+    """Reasons why a tokenizer.json would tokenize differently."""
+    if not fast:
+        return
+    for part, kind in _FAST_PARTS.items():
+        if (found := _part(fast, part).get("type")) != kind:
+            yield f"`{part}` of {FAST_TOKENIZER} is {_shown(found)}, and only {kind} can be converted"
+    normalizer = _normalizer(fast)
+    if normalizer.get("strip_accents") not in (None, lower):
+        found = _shown(normalizer["strip_accents"])
+        yield f"`strip_accents` of {FAST_TOKENIZER} is {found}, and has to be {_shown(lower)}"
+    for key in ("clean_text", "handle_chinese_chars"):
+        if normalizer.get(key, True) is not True:
+            yield f"`{key}` of {FAST_TOKENIZER} is {_shown(normalizer[key])}, and only true works"
 
 
 def paddlenlp_config(fields: Mapping[str, Any]) -> dict[str, Any]:

@@ -12,24 +12,26 @@ from pydantic import ValidationError
 
 from edgepack.errors import RecipeInvalidError
 from edgepack.messages import joined, message
-from edgepack.recipe import overrides, search
+from edgepack.recipe import overrides, search, validate_folder, validate_imported
 from edgepack.recipe.encoder_shapes import evenly_spread_layers, shape_of_model
 from edgepack.recipe.findings import Finding
 from edgepack.recipe.model import (
     AnyRecipe,
     Candidate,
     CustomRecipe,
+    FolderRecipe,
     ImportedTextRecipe,
     LinearRecipe,
     Recipe,
+    TextKinds,
     kind_of,
 )
 from edgepack.recipe.overrides import Expansion
 from edgepack.recipe.paths import is_file, is_folder
 from edgepack.recipe.pydantic_errors import explain
 from edgepack.recipe.section import right_part
+from edgepack.recipe.trained_folder import read_labels
 from edgepack.recipe.training import FromTeacher, Qat
-from edgepack.recipe.validate_imported import read_labels
 from edgepack.recipe.validation import cross_checks
 from edgepack.recipe.yaml import Document, KeyPath, parse
 
@@ -125,6 +127,10 @@ def _validate(
     except ValidationError as error:
         found = explain(document, kind, error.errors(include_url=False))
         recipe = right_part(kind, document.data, context)
+    if isinstance(recipe, FolderRecipe):
+        recipe = validate_folder.with_settings(recipe)
+    elif isinstance(recipe, ImportedTextRecipe):
+        recipe = validate_imported.with_settings(recipe)
     return recipe, [*found.values(), *cross_checks(document, recipe, known_targets, found)]
 
 
@@ -135,6 +141,8 @@ def _resolve(recipe: AnyRecipe, document: Document) -> AnyRecipe:
     recipe = recipe.changed(**_of_task(recipe, document))
     if isinstance(recipe, LinearRecipe):
         return recipe.resolved()
+    if isinstance(recipe, FolderRecipe):
+        return recipe
     if isinstance(recipe, ImportedTextRecipe):
         labels = recipe.model.labels
         labels = read_labels(Path(labels)) if isinstance(labels, str) else labels
@@ -146,7 +154,7 @@ def _resolve(recipe: AnyRecipe, document: Document) -> AnyRecipe:
     return recipe
 
 
-def _of_task(recipe: Recipe | LinearRecipe | ImportedTextRecipe, document: Document) -> dict[str, Any]:
+def _of_task(recipe: TextKinds, document: Document) -> dict[str, Any]:
     """The data with the columns that its task implies, and the gates with the metric that judges them."""
     data, gates = recipe.data, recipe.gates
     columns = data.columns.changed(**data.columns.implied(recipe.task)).at(document.place(("data", "columns")))

@@ -6,6 +6,7 @@ errors as findings with file and line. Unknown keys are errors.
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -256,6 +257,14 @@ class OwnInterpreter(Section):
 
 
 LinearMode = Literal["auto", "baseline", "ensemble", "cascade", "only", "off"]
+_LINEAR_SAYS: Final = (
+    "A linear model on characters beside the encoder, for labels of texts. `auto` ships the encoder, "
+    "`ensemble` or `cascade`: of those that keep the accuracy gates on dev and lose nothing there beyond noise, "
+    "the fastest on average. `baseline` "
+    "ships the encoder, and measures the others. `ensemble` ships the sum of both. `cascade` ships the linear "
+    "model where it is sure, else the sum; it may lose `quantize.max_drop_points` on dev. `only` ships the linear "
+    "model alone and trains nothing else. `off`: there is none."
+)
 
 
 def _whole(value: object) -> object:
@@ -339,15 +348,7 @@ class Recipe(TextRecipe):
     data: Data = Field(description="The labelled rows.")
     teacher: Teacher | None = Field(None, description="null trains the student on hard labels alone.")
     student: Student = Field(description="The model that ships.")
-    linear: LinearMode = Field(
-        "auto",
-        description="A linear model on characters beside the encoder, for labels of texts. `auto` ships the encoder, "
-        "`ensemble` or `cascade`: of those that keep the accuracy gates on dev and lose nothing there beyond noise, "
-        "the fastest on average. `baseline` "
-        "ships the encoder, and measures the others. `ensemble` ships the sum of both. `cascade` ships the linear "
-        "model where it is sure, else the sum; it may lose `quantize.max_drop_points` on dev. `only` ships the linear "
-        "model alone and trains nothing else. `off`: there is none.",
-    )
+    linear: LinearMode = Field("auto", description=_LINEAR_SAYS)
     search: Search | None = Field(None, description="Choice between several candidates; null for a single one.")
     quantize: Quantize = Field(Quantize(), description="Quantization of the student.")
     _candidates: tuple[Candidate, ...] = PrivateAttr(())
@@ -549,19 +550,98 @@ class ImportedTextRecipe(TextRecipe):
     model: ImportedTextModel = Field(description="The graph, its vocabulary and its labels.")
     data: ImportedData = Field(description="The labelled rows.")
     quantize: ImportedQuantize = Field(ImportedQuantize(), description="INT8 of the graph.")
+    _notes: tuple[str, ...] = PrivateAttr(())
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        return self._notes
+
+    def with_settings(self, **settings: Any) -> ImportedTextRecipe:
+        """A copy with values of `model` that the tokenizer_config.json beside the graph decides; `notes` name them."""
+        copy = self.changed(model=self.model.changed(**settings))
+        copy._notes = tuple(
+            f"`model.{key}` is {json.dumps(value)}: tokenizer_config.json beside the graph says so"
+            for key, value in settings.items()
+            if value != getattr(self.model, key)
+        )
+        return copy
 
 
-AnyRecipe = Recipe | LinearRecipe | CustomRecipe | ImportedTextRecipe
-KINDS: Final[tuple[type[BaseRecipe], ...]] = (Recipe, LinearRecipe, CustomRecipe, ImportedTextRecipe)
+class FolderModel(Section):
+    """A classifier that was trained already, with its head."""
+
+    folder: FilePath = Field(
+        description="The folder that a Trainer or `save_pretrained` of PaddleNLP or Hugging Face wrote: config, "
+        "weights, vocabulary."
+    )
+    labels: Annotated[tuple[str, ...] | FilePath | None, MEANT] = Field(
+        None,
+        description="The labels in the order of the outputs, or a file with one in each line; null: as `id2label` of "
+        "config.json, or a label file of the training script, says.",
+    )
+    max_length: int | None = Field(
+        None, ge=8, le=MAX_TOKENS, description="Tokens of a text; null: `model_max_length` of tokenizer_config.json."
+    )
+
+
+class FolderData(ImportedData):
+    """Labelled rows for a model that was trained already."""
+
+    train: Rows | None = Field(
+        None, description="Rows that set the INT8 ranges and fit a linear model; null: dev rows set the ranges."
+    )
+    dev: Rows | None = Field(
+        None, description="Rows that choose; null: a quarter of the test rows, at most 500, which are not scored."
+    )
+    leaks: Literal["drop", "keep"] = Field(
+        "drop", description="Rows of train that also occur in dev or test, and of dev that occur in test."
+    )
+    seed: int = Field(0, ge=0, description="Seed of the dev rows and of the calibration rows.")
+    calibration: Calibration = Field(Calibration(), description="Rows that decide the quantization ranges.")
+
+
+class FolderRecipe(TextRecipe):
+    """A recipe that packages a classifier from the folder that its training wrote."""
+
+    CALLED = "recipes of a trained model (`model: {folder: ...}`)"
+    model: FolderModel = Field(description="The trained model.")
+    data: FolderData = Field(description="The labelled rows.")
+    linear: Literal["auto", "baseline", "ensemble", "cascade", "off"] = Field("auto", description=_LINEAR_SAYS)
+    quantize: Quantize = Field(Quantize(), description="Quantization of the model; without `qat`, which trains.")
+
+    @property
+    def has_linear(self) -> bool:
+        """Whether a linear model is fitted: there have to be training rows."""
+        return self.linear != "off" and self.data.train is not None and task_by_name(self.task).linear
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """The labels of a resolved recipe, in the order of the outputs."""
+        assert isinstance(self.model.labels, tuple), "the loader reads them"
+        return self.model.labels
+
+    @property
+    def max_length(self) -> int:
+        """Tokens of a text, of a resolved recipe."""
+        assert self.model.max_length is not None, "the loader reads it"
+        return self.model.max_length
+
+
+EncoderRecipe = Recipe | FolderRecipe  # of those that ship an encoder in our own network
+TextKinds = Recipe | LinearRecipe | ImportedTextRecipe | FolderRecipe
+AnyRecipe = Recipe | LinearRecipe | CustomRecipe | ImportedTextRecipe | FolderRecipe
+KINDS: Final[tuple[type[BaseRecipe], ...]] = (Recipe, LinearRecipe, CustomRecipe, ImportedTextRecipe, FolderRecipe)
 
 
 def kind_of(
     top: Mapping[str, Any],
-) -> type[Recipe] | type[LinearRecipe] | type[CustomRecipe] | type[ImportedTextRecipe]:
+) -> type[Recipe] | type[LinearRecipe] | type[CustomRecipe] | type[ImportedTextRecipe] | type[FolderRecipe]:
     """The kind of the recipe with these keys. A name in place of the section `model` belongs to a student."""
     model = top.get("model")
     if top.get("task") == CUSTOM:
         return CustomRecipe
+    if isinstance(model, dict) and "folder" in model and "graph" not in model:
+        return FolderRecipe
     if isinstance(model, dict) or (isinstance(model, str) and model.endswith((".onnx", ".pdmodel"))):
         return ImportedTextRecipe
     return LinearRecipe if top.get("linear") == "only" else Recipe

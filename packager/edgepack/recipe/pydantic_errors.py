@@ -4,21 +4,30 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, Final
 
 from pydantic_core import ErrorDetails
 
-from edgepack.messages import message
+from edgepack.messages import joined, message
 from edgepack.recipe import keys
 from edgepack.recipe.findings import Finding
 from edgepack.recipe.messages import did_you_mean, listed
-from edgepack.recipe.model import KINDS, BaseRecipe, LinearRecipe
+from edgepack.recipe.model import KINDS, BaseRecipe, ImportedTextRecipe, LinearRecipe
 from edgepack.recipe.yaml import Document, KeyPath, dotted
+
+MODEL_FIX: Final = (
+    "to package a model that is trained already, write `model: {folder: FOLDER}` with the folder that its Trainer "
+    "wrote, or `model: {graph: FILE, vocab: FILE, labels: [...]}` with an exported graph"
+)
 
 
 def explain(document: Document, kind: type[BaseRecipe], details: Iterable[ErrorDetails]) -> dict[KeyPath, Finding]:
     """One finding for each path with an error."""
     findings: dict[KeyPath, Finding] = {}
+    model = document.get("model")
+    if kind is ImportedTextRecipe and isinstance(model, dict) and "graph" not in model:
+        findings["model",] = document.error(("model",), "`model`: it names neither `folder` nor `graph`", MODEL_FIX)
+        details = [error for error in details if error["loc"][0] != "model"]
     for error in details:
         path = _path(document, error["loc"], missing=error["type"] == "missing")
         if path not in findings and not (error["type"] == "too_short" and document.get(*path)):
@@ -71,6 +80,10 @@ def _unknown(document: Document, kind: type[BaseRecipe], path: KeyPath) -> tuple
     others = [one.CALLED for one in KINDS if one not in (kind, LinearRecipe) and keys.at(one, (key,))]
     if homes := [f"`{home}`" for home in top if any(key in one["properties"] for one in keys.sections(kind, (home,)))]:
         fix = message("mistake.belongs", homes=homes)
+        if path == ("model",):
+            fix = joined(fix, MODEL_FIX)
+    elif path == ("model", "folder"):
+        fix = "keep `folder` or `graph`: a folder of a training needs no graph"
     elif not around and others:
         fix = message("mistake.is_for", kinds=others)
     elif "." in key:

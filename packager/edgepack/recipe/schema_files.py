@@ -16,8 +16,19 @@ from edgepack.recipe import keys
 from edgepack.recipe.encoder_shapes import PRESETS, parameters
 from edgepack.recipe.keys import choices, range_of, type_of
 from edgepack.recipe.messages import listed
-from edgepack.recipe.model import KINDS, BaseRecipe, Columns, CustomRecipe, ImportedTextRecipe, LinearRecipe, Recipe
-from edgepack.recipe.training import Student
+from edgepack.recipe.model import (
+    KINDS,
+    BaseRecipe,
+    Calibration,
+    Columns,
+    CustomRecipe,
+    FolderRecipe,
+    ImportedTextRecipe,
+    LinearRecipe,
+    Quantize,
+    Recipe,
+)
+from edgepack.recipe.training import Qat, Student
 
 _HEAD: Final = """\
 # Recipe reference
@@ -49,7 +60,11 @@ _IMPORTED_HEAD: Final = """\
 A recipe with the section `model` packages a model that you have, and trains nothing. Besides the keys of the tables
 here it has of those above: {shared}.
 
-### A classifier of texts
+### A folder that a Trainer wrote: `model.folder`
+
+The model goes the way of a student after its training.
+
+{folder}### A graph of a classifier of texts
 
 With the tasks of texts the graph reads tokens of a BERT-type vocabulary.
 
@@ -97,8 +112,9 @@ def _properties_of(kind: type[BaseRecipe]) -> dict[str, Any]:
 
 def _imported_models() -> Iterator[str]:
     """The part about recipes of imported models: their own keys, and the sections that only they have."""
-    yield _IMPORTED_HEAD.format(shared=", ".join(f"`{key}`" for key in BaseRecipe.model_fields))
-    described = {Columns.__name__}  # as in a recipe that trains
+    described = {one.__name__ for one in (Columns, Quantize, Qat, Calibration)}  # as in a recipe that trains
+    shared = ", ".join(f"`{key}`" for key in BaseRecipe.model_fields)
+    yield _IMPORTED_HEAD.format(shared=shared, folder="".join(_own_keys(FolderRecipe, described)))
     yield from _own_keys(ImportedTextRecipe, described)
     yield _CUSTOM_HEAD
     yield from _own_keys(CustomRecipe, described)
@@ -183,7 +199,7 @@ _LIMITED: Final = {"pattern", "enum", "const"}
 
 
 def schema() -> dict[str, Any]:
-    """The schema, in draft 2020-12: a recipe is of one of four kinds; `task`, `model` and `linear` decide which."""
+    """The schema, in draft 2020-12: a recipe is of one of five kinds; `task`, `model` and `linear` decide which."""
     sections: dict[str, Any] = {}
     for kind in KINDS:
         made = _properties_of(kind)

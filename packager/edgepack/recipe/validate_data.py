@@ -8,14 +8,15 @@ from typing import Final
 
 from edgepack.recipe.messages import did_you_mean, listed
 from edgepack.recipe.model import (
-    BUILTIN_PREFIX,
     HELD_OUT,
     SPLIT_NAMES,
     Columns,
     Data,
+    FolderRecipe,
     ImportedTextRecipe,
     LinearRecipe,
     Recipe,
+    TextKinds,
     is_builtin,
 )
 from edgepack.recipe.paths import WORKBOOK, check_there, is_file, on_disk
@@ -35,7 +36,7 @@ def is_number(name: str) -> bool:
     return name.isascii() and name.isdecimal() and len(name) < 6
 
 
-def check_columns(recipe: Recipe | LinearRecipe | ImportedTextRecipe) -> Iterator[Problem]:
+def check_columns(recipe: TextKinds) -> Iterator[Problem]:
     """Problems of `data.columns`."""
     data, columns = recipe.data, recipe.data.columns
     given = [key for key in Columns.model_fields if key in columns.model_fields_set and getattr(columns, key)]
@@ -80,7 +81,7 @@ def _contradictions(given: Sequence[str]) -> Iterator[Problem]:
             yield (*_WHERE, key), "`tokens` hold the text already", f"remove `{key}`, or `tokens` and `tags`"
 
 
-def _check_names(recipe: Recipe | LinearRecipe | ImportedTextRecipe, given: Sequence[str]) -> Iterator[Problem]:
+def _check_names(recipe: TextKinds, given: Sequence[str]) -> Iterator[Problem]:
     """Columns that are named twice, and columns by number beside columns by name."""
     columns = recipe.data.columns
     wanted = columns.model_copy(update=columns.implied(recipe.task)).wanted
@@ -95,7 +96,7 @@ def _check_names(recipe: Recipe | LinearRecipe | ImportedTextRecipe, given: Sequ
         yield _WHERE, reason, f"add `{named[0]}` with the number of its column, counted from 1 and in quotes"
 
 
-def _check_tagged(recipe: Recipe | LinearRecipe | ImportedTextRecipe, given: Sequence[str]) -> Iterator[Problem]:
+def _check_tagged(recipe: TextKinds, given: Sequence[str]) -> Iterator[Problem]:
     data = recipe.data
     if not isinstance(data, Data) or not task_by_name(recipe.task).per_token:
         return
@@ -126,9 +127,13 @@ def check_data(recipe: Recipe | LinearRecipe) -> Iterator[Problem]:
     yield from _check_same_file(splits)
 
 
-def check_test(recipe: ImportedTextRecipe) -> Iterator[Problem]:
-    """Problems of the file of test rows, where nothing is trained."""
-    yield from _check_split("test", recipe.data.test, or_none(recipe, "task"))
+def check_test(recipe: ImportedTextRecipe | FolderRecipe) -> Iterator[Problem]:
+    """Problems of the files of rows, where nothing is trained."""
+    splits: dict[str, str | None] = {name: or_none(recipe.data, name) for name in SPLIT_NAMES}
+    for name, value in splits.items():
+        if value is not None:
+            yield from _check_split(name, value, or_none(recipe, "task"))
+    yield from _check_same_file(splits)
 
 
 def check_unlabelled(recipe: Recipe) -> Iterator[Problem]:
@@ -153,7 +158,7 @@ def _check_split(name: str, value: str, task: str | None) -> Iterator[Problem]:
     where: KeyPath = ("data", name)
     suffix = on_disk(Path(value)).suffix.lower()
     suffixes = (*TABLE_SUFFIXES, *(TAGGED_SUFFIXES if task is None or task_by_name(task).per_token else ()))
-    if value.startswith(BUILTIN_PREFIX):
+    if is_builtin(value):
         yield where, "it cannot be built-in alone", f"set `data.train: {BUILTIN_SOURCES[0]}` only"
     elif suffix not in suffixes:
         other = f", or set `task: {TOKENS}`" if suffix in TAGGED_SUFFIXES else ""

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import Final
+from typing import Any, Final
 
-from edgepack.recipe.model import CustomRecipe, ImportedTextRecipe
+from edgepack.recipe import huggingface_config, trained_folder
+from edgepack.recipe.huggingface_config import TOKENIZER_SETTINGS
+from edgepack.recipe.messages import listed
+from edgepack.recipe.model import CustomRecipe, ImportedTextModel, ImportedTextRecipe
 from edgepack.recipe.paths import check_there, is_file, is_folder
-from edgepack.recipe.section import or_none
+from edgepack.recipe.section import AbsentError, or_none
+from edgepack.recipe.trained_folder import read_labels
 from edgepack.recipe.yaml import KeyPath, Problem
 from edgepack.util import confined_files
 from edgepack_runtime.bundle.model_config import (
@@ -29,6 +34,7 @@ from edgepack_runtime.util.spans import OUTSIDE
 
 GRAPHS: Final = (".json", ".pdmodel")  # of Paddle 3 and Paddle 2
 _VOCABULARY: Final = "give the vocab.txt of a BERT or an ERNIE, with one token in each line"
+_TOKENIZER: Final = "give a model with BERT's or ERNIE's tokenizer, or write a handler (docs/how-to/your-own-model.md)"
 _FORM: Final = "docs/how-to/your-own-model.md shows a handler"
 
 
@@ -146,13 +152,93 @@ def _check_file(where: KeyPath, value: str) -> Iterator[Problem]:
 
 
 def _check_graph(where: KeyPath, file: str) -> Iterator[Problem]:
-    if not file or is_folder(Path(file)):
+    path = Path(file)
+    if not file:
         return
-    if file.endswith((".onnx", *GRAPHS)):
+    if is_folder(path):
+        yield from _check_graph_folder(where, path)
+    elif path.name in trained_folder.WEIGHTS and trained_folder.is_trained_folder(path.parent):
+        yield where, f"{path.name} holds the weights of a trained model, not a graph", _of_folder(path.parent)
+    elif file.endswith((".onnx", *GRAPHS)):
         yield from _check_file(where, file)
     else:
         fix = "give an .onnx file, or a folder with a .json or .pdmodel and its .pdiparams"
         yield where, f"{file[:200]!r} is not a graph", fix
+
+
+def _check_graph_folder(where: KeyPath, folder: Path) -> Iterator[Problem]:
+    """A folder without a graph, such as one that a training wrote."""
+    if any(is_file(file.with_suffix(".pdiparams")) for suffix in GRAPHS for file in folder.glob(f"*{suffix}")):
+        return
+    shown = f"the folder {folder.name[:200]!r}"
+    if trained_folder.is_trained_folder(folder):
+        yield where, f"{shown} holds a trained model, not a graph", _of_folder(folder)
+    else:
+        fix = "give a folder with a .json or .pdmodel and its .pdiparams, or an .onnx file; or `model.folder`"
+        yield where, f"{shown} holds no graph of Paddle with its .pdiparams", fix
+
+
+def _of_folder(folder: Path) -> str:
+    return f"use model.folder: `model: {{folder: {folder.name}}}`, which needs no export"
+
+
+def _beside(model: ImportedTextModel) -> Path:
+    """The folder of the graph, which may have the settings of its model."""
+    graph = Path(model.graph)
+    return graph if is_folder(graph) else graph.parent
+
+
+def with_settings(recipe: ImportedTextRecipe) -> ImportedTextRecipe:
+    """The recipe with `lower_case` and `tokenizer` as tokenizer_config.json beside the graph says, if it has none."""
+    with suppress(AbsentError, OSError, ValueError, RecursionError):
+        model, folder = recipe.model, _beside(recipe.model)
+        settings = huggingface_config.read_object(folder / TOKENIZER_SETTINGS)
+        updates: dict[str, Any] = {}
+        if "lower_case" not in model.model_fields_set and not huggingface_config.tokenizer_problems(folder):
+            updates["lower_case"] = huggingface_config.lower_case(folder)
+        if "tokenizer" not in model.model_fields_set and trained_folder.is_ernie(settings):
+            updates["tokenizer"] = "ernie"
+        return recipe.with_settings(**updates)
+    return recipe
+
+
+def check_settings(recipe: ImportedTextRecipe) -> Iterator[Problem]:
+    """What the files beside the graph say and the recipe contradicts, or the runtime's tokenizer cannot do."""
+    model, folder = recipe.model, _beside(recipe.model)
+    problems = huggingface_config.tokenizer_problems(folder)
+    for problem in problems:
+        yield ("model", "vocab"), f"the tokenizer of the model cannot be used: {problem}", _TOKENIZER
+    if not problems and model.lower_case != (found := huggingface_config.lower_case(folder)):
+        reason = f"it is {_yaml(model.lower_case)}, and `do_lower_case` beside the graph is {_yaml(found)}"
+        yield ("model", "lower_case"), reason, "remove the key, or correct tokenizer_config.json"
+    try:
+        settings, known = (
+            huggingface_config.read_object(folder / TOKENIZER_SETTINGS),
+            trained_folder.labels_of_config(folder),
+        )
+    except (OSError, ValueError, RecursionError):
+        return
+    if trained_folder.is_ernie(settings) and model.tokenizer != "ernie":
+        reason = (
+            f"it is {model.tokenizer}, and `tokenizer_class` beside the graph is {settings['tokenizer_class'][:80]}"
+        )
+        yield ("model", "tokenizer"), reason, "remove the key, or correct tokenizer_config.json"
+    labels = or_none(model, "labels")
+    if isinstance(labels, str):
+        labels = read_labels(Path(labels)) if is_file(Path(labels)) else None
+    if labels and known and None not in labels and _contradict(labels, known):
+        reason = f"it is {listed(labels[:20])}, and `id2label` of config.json beside the graph is {listed(known[:20])}"
+        yield ("model", "labels"), reason, "give them in the order of the outputs, or correct config.json"
+
+
+def _contradict(labels: Sequence[str], known: Sequence[str]) -> bool:
+    """Whether two lists cannot both be right: another number, or one name at two places. Translations can."""
+    at = {label: index for index, label in enumerate(known)}
+    return len(labels) != len(known) or any(at.get(label, index) != index for index, label in enumerate(labels))
+
+
+def _yaml(value: bool) -> str:
+    return "true" if value else "false"
 
 
 def check_text_model(recipe: ImportedTextRecipe) -> Iterator[Problem]:
@@ -196,12 +282,6 @@ def check_vocabulary(recipe: ImportedTextRecipe) -> Iterator[Problem]:
     lacking = [one for one in (used.pad_token, used.unk_token, used.cls_token, used.sep_token) if one not in tokens]
     if lacking:
         yield ("model", "vocab"), f"{file.name[:200]!r} lacks {', '.join(lacking)}", _VOCABULARY
-
-
-def read_labels(file: Path) -> tuple[str, ...]:
-    """The labels of a file with one in each line. Raises OSError; ValueError if it is not UTF-8."""
-    text = read_regular(file).decode("utf-8-sig")
-    return tuple(line.strip() for line in text.splitlines() if line.strip())
 
 
 def runtime_order(labels: Sequence[str], *, per_token: bool) -> list[int]:

@@ -17,13 +17,13 @@ from edgepack.recipe.paths import PATH_FIX, is_file, is_folder, path_fix
 from edgepack.recipe.section import AbsentError, or_none
 from edgepack.recipe.training import FromScratch, FromTeacher, Student, Teacher, is_local_folder
 from edgepack.recipe.yaml import KeyPath, Problem
+from edgepack_runtime.bundle.model_config import VOCAB_NAME
 from edgepack_runtime.tasks.registry import task_by_name
-from edgepack_runtime.util.fs import read_regular
 
 _MODEL: Final[KeyPath] = ("student", "model")
 _LAYERS: Final[KeyPath] = (*_MODEL, "layers")
 _MAP: Final[KeyPath] = ("student", "distill", "layers")
-MODEL_FILES: Final = (encoder_shapes.CONFIG_FILE, encoder_shapes.PADDLE_WEIGHTS, "vocab.txt")
+MODEL_FILES: Final = (encoder_shapes.CONFIG_FILE, encoder_shapes.PADDLE_WEIGHTS, VOCAB_NAME)
 _OWNED: Final = re.compile(r"[\w.-]+/[\w.-]+")  # a model of the hub is checked when it is loaded
 
 
@@ -169,8 +169,8 @@ def _side(section: Teacher | Student, teacher: _Side | None) -> _Side:
 def _words(folder: Path) -> _Words | None:
     """The vocabulary of a local folder; None if there is none."""
     try:
-        return _Words("file", read_regular(folder / "vocab.txt"))
-    except (OSError, ValueError):
+        return _Words("file", huggingface_config.vocabulary(folder))
+    except (OSError, ValueError, RecursionError):
         return None
 
 
@@ -218,6 +218,8 @@ def _folder_problems(folder: Path) -> Iterator[tuple[str, str]]:
         return
     checkpoint = encoder_shapes.is_huggingface_folder(folder)
     files = [name for name in MODEL_FILES if not (checkpoint and name == encoder_shapes.PADDLE_WEIGHTS)]
+    if is_file(folder / huggingface_config.FAST_TOKENIZER):  # has a vocabulary, too
+        files.remove(VOCAB_NAME)
     if missing := [name for name in files if not is_file(folder / name)]:
         fix = "give a folder that PaddleNLP's `save_pretrained` wrote"
         if checkpoint:

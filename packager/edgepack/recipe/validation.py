@@ -11,10 +11,19 @@ from pathlib import Path
 from typing import Any, Final
 
 from edgepack.messages import message
-from edgepack.recipe import validate_data, validate_imported, validate_training
+from edgepack.recipe import validate_data, validate_folder, validate_imported, validate_training
 from edgepack.recipe.findings import Finding
 from edgepack.recipe.messages import did_you_mean, listed
-from edgepack.recipe.model import BaseRecipe, CustomRecipe, ImportedTextRecipe, LinearRecipe, OwnInterpreter, Recipe
+from edgepack.recipe.model import (
+    BaseRecipe,
+    CustomRecipe,
+    FolderRecipe,
+    ImportedTextRecipe,
+    LinearRecipe,
+    OwnInterpreter,
+    Recipe,
+    TextKinds,
+)
 from edgepack.recipe.paths import check_there, is_file, is_folder, path_fix
 from edgepack.recipe.section import AbsentError, or_none
 from edgepack.recipe.training import Training
@@ -155,7 +164,7 @@ def check_quantize(recipe: Recipe) -> Iterator[Problem]:
         yield ("quantize", "reduced_range"), reason, "remove it, or set a `method` that makes INT8, as `ptq`"
 
 
-def check_linear(recipe: Recipe | LinearRecipe) -> Iterator[Problem]:
+def check_linear(recipe: Recipe | LinearRecipe | FolderRecipe) -> Iterator[Problem]:
     """A linear model is asked for, and the task has none."""
     if recipe.linear in ("ensemble", "cascade", "only") and not task_by_name(recipe.task).linear:
         reason = f"`{recipe.linear}` needs a linear model, and `task` is {recipe.task}: it has none"
@@ -170,7 +179,7 @@ def check_refused(recipe: BaseRecipe) -> Iterator[Problem]:
                 yield tuple(key.split(".")), f"it does not apply to {recipe.CALLED}: {why}", fix
 
 
-def check_metric(recipe: Recipe | LinearRecipe | ImportedTextRecipe) -> Iterator[Problem]:
+def check_metric(recipe: TextKinds) -> Iterator[Problem]:
     """Problems of the metric. Those that depend on the number of labels are found when the data are read."""
     metric = recipe.gates.metric
     several = recipe.data.columns.labels is not None and any(one.multi_label for one in tasks_named(recipe.task))
@@ -183,11 +192,12 @@ def check_metric(recipe: Recipe | LinearRecipe | ImportedTextRecipe) -> Iterator
         yield ("gates", "accuracy", "per_class"), f"rows of {recipe.task} have no labels", "remove it"
 
 
-def check_lengths(recipe: Recipe | ImportedTextRecipe) -> Iterator[Problem]:
+def check_lengths(recipe: Recipe | ImportedTextRecipe | FolderRecipe) -> Iterator[Problem]:
     """Latency budgets for texts that are longer than the model's maximum input."""
     section = "student" if isinstance(recipe, Recipe) else "model"
     model, latency = or_none(recipe, section), recipe.gates.latency
-    length = Training.model_fields["max_length"].default if model is None else model.max_length
+    length = None if model is None else model.max_length
+    length = length or Training.model_fields["max_length"].default
     before = 0
     for index, budget in enumerate(latency.by_length if latency is not None else ()):
         most = None if budget is None else or_none(budget, "max_tokens")
@@ -231,7 +241,18 @@ _CHECKS: Final[Mapping[type[BaseRecipe], tuple[_Check, ...]]] = {
         validate_imported.check_handler,
         validate_imported.check_files,
     ),
+    FolderRecipe: (
+        validate_folder.check_folder,
+        validate_folder.check_labels,
+        validate_folder.check_use,
+        validate_data.check_test,
+        validate_data.check_columns,
+        check_linear,
+        check_metric,
+        check_lengths,
+    ),
     ImportedTextRecipe: (
+        validate_imported.check_settings,
         validate_imported.check_text_model,
         validate_imported.check_vocabulary,
         validate_imported.check_labels,

@@ -35,9 +35,9 @@ from edgepack.recipe.model import (
     AnyRecipe,
     BaseRecipe,
     CustomRecipe,
-    ImportedTextRecipe,
-    LinearRecipe,
+    ImportedData,
     Recipe,
+    TextKinds,
     is_builtin,
 )
 from edgepack.recipe.paths import without_folders
@@ -191,9 +191,9 @@ def _data_of(build: Build) -> Data:
     return Data(_name(recipe.examples), (), {"examples": split}, ())
 
 
-def _data(data: DataArtifact, recipe: Recipe | LinearRecipe | ImportedTextRecipe) -> Data:
+def _data(data: DataArtifact, recipe: TextKinds) -> Data:
     return Data(
-        source=_name(recipe.data.test if isinstance(recipe, ImportedTextRecipe) else recipe.data.train),
+        source=_name(recipe.data.test if isinstance(recipe.data, ImportedData) else recipe.data.train),
         labels=data.labels,
         splits={split: _split(data, split) for split in SPLITS if split in data.rows},
         warnings=(*_warnings(data, recipe), *_cut_texts(data, recipe)),
@@ -207,7 +207,7 @@ def _warnings(data: DataArtifact, recipe: BaseRecipe) -> list[str]:
     return [message("warn.of_rows", n=len(data.warnings))]
 
 
-def _cut_texts(data: DataArtifact, recipe: Recipe | LinearRecipe | ImportedTextRecipe) -> list[str]:
+def _cut_texts(data: DataArtifact, recipe: TextKinds) -> list[str]:
     return [message("warn.of_recipe", reason=finding.reason) for finding in check_suited(recipe, LabelledRows.of(data))]
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from edgepack.artifacts import ModelArtifact, SelectArtifact
-from edgepack.recipe.model import Recipe
+from edgepack.recipe.model import EncoderRecipe
 from edgepack.stages.export import ExportStage
 from edgepack.stages.quantize import QuantizeStage
 from edgepack.stages.stage import Context, Stage
@@ -15,13 +15,14 @@ from edgepack.stages.stage import Context, Stage
 
 @dataclass(frozen=True)
 class Chain:
-    """The stages of one student, from its training to its exported files. `recipe` has the values of its candidate.
+    """The stages of one model, from its training to its exported files. `recipe` has the values of its candidate.
 
     Attributes:
-        models: the student, and the stages that make another model of the one before. The last one is exported.
+        models: the student, or the model that was trained elsewhere, and the stages that make another model of the one
+            before. The last one is exported.
     """
 
-    recipe: Recipe
+    recipe: EncoderRecipe
     models: tuple[Stage[ModelArtifact], ...]
     quantize: QuantizeStage
     export: ExportStage

@@ -39,7 +39,6 @@ from edgepack.recipe.gates import Gates
 from edgepack.recipe.model import LinearMode
 from edgepack.stages import keys
 from edgepack.stages.chain import Candidates
-from edgepack.stages.data import DataStage
 from edgepack.stages.linear import LinearStage
 from edgepack.stages.stage import Context, Input, Stage
 from edgepack_runtime.bundle.model_config import LINEAR_NAME, weight_bytes
@@ -104,7 +103,7 @@ class CombineStage(Stage[CombineArtifact]):
 
     mode: LinearMode
     gates: Gates
-    rows: DataStage
+    rows: Stage[DataArtifact]
     linear: LinearStage
     candidates: Candidates
 

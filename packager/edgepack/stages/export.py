@@ -20,6 +20,7 @@ from edgepack.artifacts import (
     ExportArtifact,
     Int8Choice,
     LedgerRow,
+    LoadedArtifact,
     ModelArtifact,
     Precision,
     Quantization,
@@ -44,7 +45,6 @@ from edgepack.onnx_graph.utils import Array, fold_constants, name_by_position, r
 from edgepack.progress import Progress
 from edgepack.recipe.model import Quantize
 from edgepack.stages import keys
-from edgepack.stages.data import DataStage
 from edgepack.stages.quantize import QuantizeStage
 from edgepack.stages.stage import TRAINING, Context, Input, Stage
 from edgepack.training import environment
@@ -69,7 +69,7 @@ class ExportStage(Stage[ExportArtifact]):
 
     section: Quantize
     targets: tuple[str, ...]
-    rows: DataStage
+    rows: Stage[DataArtifact]
     student: Stage[ModelArtifact]
     scales: QuantizeStage
 
@@ -193,7 +193,7 @@ def _static_row(folder: Path, student: ModelArtifact, name: str, static: parity.
         model_mib=mebibytes(sum(path.stat().st_size for path in folder.glob("model.*"))),
         parity=static.max_abs,
         parity_with=name,
-        note=message("note.static"),
+        note=message("note.static_model" if isinstance(student, LoadedArtifact) else "note.static"),
     )
 
 

@@ -19,7 +19,7 @@ from edgepack.artifacts import (
 )
 from edgepack.errors import RecipeInvalidError
 from edgepack.recipe.gates import Gates
-from edgepack.recipe.model import SPLIT_NAMES, Data, is_builtin
+from edgepack.recipe.model import SPLIT_NAMES, Data, FolderData, is_builtin
 from edgepack.recipe.paths import on_disk, sheet_of
 from edgepack.recipe.section import Section
 from edgepack.recipe.training import FromScratch, FromTeacher, Student, Teacher, is_local_folder
@@ -36,12 +36,12 @@ def dump(section: Section) -> dict[str, Any]:
     return section.model_dump(mode="json", by_alias=True)
 
 
-def data_section(section: Data) -> dict[str, Any]:
+def data_section(section: Data | FolderData) -> dict[str, Any]:
     """The values that decide the rows. A file counts by its suffix; `data_digests` has its content."""
     document = dump(section)
     del document["calibration"]
     for name in SPLITS:
-        value = document[name]
+        value = document.get(name)
         if value is not None and not is_builtin(value):
             document[name] = Path(value).suffix
     return document
@@ -97,9 +97,9 @@ def file_input(name: str, file: Path) -> Input:
     return Input(name, f"{digest}#{sheet}" if sheet else digest)
 
 
-def data_digests(section: Data) -> list[Input]:
+def data_digests(section: Data | FolderData) -> list[Input]:
     """The data files, by split."""
-    files = [(name, getattr(section, name)) for name in SPLITS]
+    files = [(name, getattr(section, name, None)) for name in SPLITS]
     return [file_input(name, Path(file)) for name, file in files if file is not None and not is_builtin(file)]
 
 
@@ -107,7 +107,9 @@ def labelled(rows: StageResult[DataArtifact], splits: Sequence[Split] = SPLIT_NA
     """Task, labels and labelled rows."""
     data = rows.artifact
     about = json.dumps([data.task, data.multi_label, data.labels], ensure_ascii=False)
-    found = [Input(split, rows.files[f"{split}.jsonl"], data.rows.get(split)) for split in splits]
+    # A model that was trained already needs no training rows.
+    files = {split: rows.files.get(f"{split}.jsonl") for split in splits}
+    found = [Input(split, digest, data.rows.get(split)) for split, digest in files.items() if digest is not None]
     return [Input("task or labels", about), *found]
 
 

@@ -12,7 +12,6 @@ from edgepack import evaluation
 from edgepack.artifacts import DataArtifact, LinearArtifact
 from edgepack.errors import StageFailedError
 from edgepack.stages import keys
-from edgepack.stages.data import DataStage
 from edgepack.stages.stage import Context, Input, Stage
 from edgepack.util.text import counted, metric_name
 from edgepack_runtime.bundle.model_config import LINEAR_NAME
@@ -27,7 +26,7 @@ if TYPE_CHECKING:
 class LinearStage(Stage[LinearArtifact]):
     """Fits on the training rows, chooses on dev, scores on test. The runtime's own reader answers."""
 
-    rows: DataStage
+    rows: Stage[DataArtifact]
 
     name = "linear"
     version = 3

@@ -6,12 +6,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, get_args
 
-from edgepack.artifacts import DataArtifact, ModelArtifact, Quantization, Row, ScalesArtifact
+from edgepack.artifacts import DataArtifact, ModelArtifact, Quantization, Row, ScalesArtifact, Split
 from edgepack.data.sampling import Sampler
 from edgepack.recipe.model import Calibration, Observer, Quantize
 from edgepack.recipe.training import Student
 from edgepack.stages import keys
-from edgepack.stages.data import DataStage
 from edgepack.stages.stage import TRAINING, Context, Input, Stage
 from edgepack.training import environment
 
@@ -29,8 +28,8 @@ class QuantizeStage(Stage[ScalesArtifact]):
     section: Quantize
     sample: Calibration
     seed: int
-    training: Student
-    rows: DataStage
+    training: Student | None
+    rows: Stage[DataArtifact]
     student: Stage[ModelArtifact]
 
     name = "quantize"
@@ -50,7 +49,8 @@ class QuantizeStage(Stage[ScalesArtifact]):
 
     def decides(self, ctx: Context) -> Any:
         values = {"quantize": keys.dump(self.section), "calibration": keys.dump(self.sample), "seed": self.seed}
-        return values | ({"training": keys.training_section(self.training)} if self._trains else {})
+        training = self.training if self._trains else None
+        return values | ({} if training is None else {"training": keys.training_section(training)})
 
     def inputs(self, ctx: Context) -> list[Input]:
         rows = ctx[self.rows]
@@ -70,7 +70,7 @@ class QuantizeStage(Stage[ScalesArtifact]):
         from edgepack.training.quantization.observers import observe, weights_alone
 
         data, student = ctx.artifact(self.rows), ctx.artifact(self.student)
-        if section.qat is not None:
+        if section.qat is not None and self.training is not None:
             from edgepack.training.quantization.qat import relearn
 
             sampled = calibration_rows(data, self.sample, self.seed)
@@ -90,6 +90,7 @@ class QuantizeStage(Stage[ScalesArtifact]):
 
 
 def calibration_rows(data: DataArtifact, sample: Calibration, seed: int) -> list[Row]:
-    """A seeded sample of the training rows, in their order."""
-    draw = Sampler(sample.rows, data.rows["train"], f"calibration/{seed}")
-    return [row for row in data.read("train") if draw()]
+    """A seeded sample of the training rows, in their order; of the dev rows if there are no others."""
+    split: Split = "train" if "train" in data.rows else "dev"
+    draw = Sampler(sample.rows, data.rows[split], f"calibration/{seed}")
+    return [row for row in data.read(split) if draw()]

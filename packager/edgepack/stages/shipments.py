@@ -7,12 +7,12 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from edgepack.artifacts import DataArtifact
 from edgepack.recipe.model import AnyRecipe, LinearRecipe
 from edgepack.stages import text_payload
 from edgepack.stages.bundle import Payload, Shipment
 from edgepack.stages.chain import Candidates
 from edgepack.stages.combine import CombineStage
-from edgepack.stages.data import DataStage
 from edgepack.stages.linear import LinearStage
 from edgepack.stages.stage import Context, Stage
 from edgepack.stages.text_payload import LinearPart
@@ -29,7 +29,7 @@ class TrainedShipment(Shipment):
     """
 
     shared: Sequence[Stage[Any]]
-    rows: DataStage
+    rows: Stage[DataArtifact]
     linear: LinearStage | None
     candidates: Candidates
     combine: CombineStage | None
@@ -80,7 +80,7 @@ class LinearShipment(Shipment):
     """The linear model of a recipe with `linear: only`."""
 
     only: LinearRecipe
-    rows: DataStage
+    rows: Stage[DataArtifact]
     linear: LinearStage
 
     @property

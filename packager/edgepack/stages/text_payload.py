@@ -19,7 +19,7 @@ from edgepack.gating import on_rows
 from edgepack.gating.on_rows import Judge
 from edgepack.progress import Progress
 from edgepack.recipe.gates import Gates
-from edgepack.recipe.model import BaseRecipe, ImportedTextRecipe, Recipe
+from edgepack.recipe.model import BaseRecipe, EncoderRecipe, FolderRecipe, ImportedTextRecipe
 from edgepack.recipe.training import is_local_folder
 from edgepack.sandbox import runner as sandbox
 from edgepack.stages.bundle import Payload
@@ -273,8 +273,10 @@ def _described(recipe: BaseRecipe, model: TextModel, data: DataArtifact) -> sbom
     )
 
 
-def ancestors_of(recipe: Recipe) -> tuple[str, ...]:
-    """Names of the pretrained models of student and teacher; of local folders the last part."""
+def ancestors_of(recipe: EncoderRecipe) -> tuple[str, ...]:
+    """Names of the models that student and teacher start from, or of the given one; of local folders the last part."""
+    if isinstance(recipe, FolderRecipe):
+        return (Path(recipe.model.folder).name,)
     sections = [section for section in (recipe.student, recipe.teacher) if section is not None]
     named = [section.model for section in sections if isinstance(section.model, str)]
     return tuple(dict.fromkeys(Path(name).name if is_local_folder(name) else name for name in named))

@@ -14,7 +14,7 @@ from edgepack.build import preflight
 from edgepack.build.options import CANDIDATE_STAGES, STAGES, BuildOptions
 from edgepack.build.recipe_stages import stages_of
 from edgepack.errors import RecipeInvalidError, UsageError
-from edgepack.recipe.model import CustomRecipe, ImportedTextRecipe, LinearRecipe, Recipe
+from edgepack.recipe.model import CustomRecipe, FolderRecipe, ImportedTextRecipe, LinearRecipe, Recipe
 from edgepack.stages.stage import PlannedRows
 from edgepack.stages.train import PlannedJob, TrainingStage
 from edgepack.targets.context import BuildContext
@@ -41,6 +41,12 @@ def linear(**more: Any) -> LinearRecipe:
 
 def text_model(**more: Any) -> ImportedTextRecipe:
     return ImportedTextRecipe.model_validate({**COMMON, "model": MODEL, "data": {"test": "t.tsv"}, **more})
+
+
+def folder(**more: Any) -> FolderRecipe:
+    given = {"folder": "/a/trained", "labels": ("a", "b"), "max_length": 16}
+    data = {"train": "a.tsv", "test": "t.tsv"}
+    return FolderRecipe.model_validate({**COMMON, "model": given, "data": data, **more})
 
 
 def of_several_graphs(**more: Any) -> CustomRecipe:
@@ -73,7 +79,8 @@ def test_the_order_of_all_stages() -> None:
     [
         (linear, {"data", "linear"}),
         (trained, {"data", "linear", "student", "quantize", "export", "combine"}),
-        (of_everything, {*ORDER} - {"examples", "graphs", "bundle", "gate"}),
+        (of_everything, {*ORDER} - {"examples", "graphs", "model", "bundle", "gate"}),
+        (folder, {"data", "linear", "model", "quantize", "export", "combine"}),
         (text_model, {"data", "graphs"}),
         (custom, {"examples", "graphs"}),
         (of_several_graphs, {"examples", "graphs"}),

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from edgepack.artifacts import Row
-from edgepack.data.splits import load_splits, load_test
+from edgepack.data.splits import load_known, load_splits
 from edgepack.errors import RecipeInvalidError, StageFailedError
 from edgepack.progress import Task
-from edgepack.recipe.model import Data, ImportedData
+from edgepack.recipe.model import Data, FolderData, ImportedData
 
 
 @pytest.fixture
@@ -113,17 +113,48 @@ def test_rows_that_leak_or_repeat_are_left_out_of_train(tmp_path: Path) -> None:
 
 
 def test_test_rows_of_an_imported_model_have_its_labels(section: Data) -> None:
-    rows, lengths = load_test(ImportedData(test=section.test), ["0", "1", "2"])
-    assert [row.label for row in rows] == ["0", "1"] * 10
-    assert sum(lengths.rows_by_tokens.values()) == 20
+    splits = load_known(ImportedData(test=section.test), ["0", "1", "2"])
+    assert [row.label for row in splits.rows["test"]] == ["0", "1"] * 10
+    assert (list(splits.rows), splits.warnings) == (["test"], ())
+    assert sum(splits.lengths["test"].rows_by_tokens.values()) == 20
     with pytest.raises(RecipeInvalidError) as caught:
-        load_test(ImportedData(test=section.test), ["0", "10"])
+        load_known(ImportedData(test=section.test), ["0", "10"])
     [finding] = caught.value.findings
-    assert (finding.line, finding.reason) == (3, "the label `1` is none of the model's")
+    both = "the model has `0`, `10`; the rows have `0`, `1`"
+    assert (finding.line, finding.reason) == (3, f"the label `1` is none of the model's: {both}")
+
+
+def test_dev_rows_of_a_trained_folder_are_a_seeded_part_of_test(section: Data) -> None:
+    splits = load_known(FolderData(test=section.test), ["0", "1"])
+    dev, test = ([row.text for row in splits.rows[name]] for name in ("dev", "test"))
+    assert (len(dev), len(test)) == (5, 15)
+    assert sorted(dev + test) == sorted(f"test {number}" for number in range(20))
+    [warning] = splits.warnings
+    assert "5 of 20 test rows choose among forms of the model and set its INT8 ranges, and are not scored" in str(
+        warning
+    )
+    again, other = (load_known(FolderData(test=section.test, seed=seed), ["0", "1"]) for seed in (0, 1))
+    assert [row.text for row in again.rows["dev"]] == dev != [row.text for row in other.rows["dev"]]
+
+
+def test_rows_of_a_trained_folder_that_test_has_are_left_out(section: Data, tmp_path: Path) -> None:
+    (tmp_path / "dev.tsv").write_text("text\tlabel\ndev 1\t0\ntest 1\t1\ndev 2\t0\n", encoding="utf-8")
+    splits = load_known(FolderData(train=section.train, dev=section.dev, test=section.test), ["0", "1"])
+    assert {name: len(rows) for name, rows in splits.rows.items()} == {"train": 20, "dev": 2, "test": 20}
+    assert [row.text for row in splits.rows["dev"]] == ["dev 1", "dev 2"]
+    [warning] = splits.warnings
+    assert "1 of 20 test rows (5.00%) are in dev too; left out of dev" in str(warning)
+
+
+def test_too_few_test_rows_for_dev_rows_are_an_error(tmp_path: Path) -> None:
+    (tmp_path / "test.tsv").write_text("text\tlabel\na\t0\nb\t1\nc\t1\n", encoding="utf-8")
+    with pytest.raises(RecipeInvalidError) as caught:
+        load_known(FolderData(test=str(tmp_path / "test.tsv")), ["0", "1"])
+    assert "3 test rows are too few to take a quarter of them" in caught.value.findings[0].reason
 
 
 def test_no_test_rows_are_an_error(tmp_path: Path) -> None:
     (tmp_path / "test.tsv").write_text("text\tlabel\n", encoding="utf-8")
     with pytest.raises(RecipeInvalidError) as caught:
-        load_test(ImportedData(test=str(tmp_path / "test.tsv")), ["0", "1"])
+        load_known(ImportedData(test=str(tmp_path / "test.tsv")), ["0", "1"])
     assert len(caught.value.findings) == 1

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -126,3 +128,36 @@ def test_a_budget_may_be_as_long_as_the_model_reads(folder: Path) -> None:
     assert recipe.gates.latency is not None and recipe.gates.latency.by_length[0].max_tokens == 4096
     limits = {"latency": {"by_length": [{"max_tokens": 4096, "p95_ms": 5}]}}
     assert Limits.parse(limits).latency.by_length[0].max_tokens == 4096  # on the device
+
+
+def beside(folder: Path, **files: Any) -> None:
+    for name, content in files.items():
+        (folder / f"{name}.json").write_text(json.dumps(content), encoding="utf-8")
+
+
+def test_settings_beside_the_graph_count_where_the_recipe_has_none(folder: Path) -> None:
+    beside(folder, tokenizer_config={"do_lower_case": False, "tokenizer_class": "ErnieTokenizer"})
+    beside(folder, config={"id2label": {"0": "LABEL_0", "1": "LABEL_1"}})
+    recipe = load(folder, "[yes, no]")
+    assert (recipe.model.lower_case, recipe.model.tokenizer) == (False, "ernie")
+    assert recipe.notes[0] == "`model.lower_case` is false: tokenizer_config.json beside the graph says so"
+    beside(folder, tokenizer_config={"do_lower_case": True}, config={"id2label": {"0": "positive", "1": "negative"}})
+    recipe = load(folder, "[yes, no]")  # translated labels contradict nothing
+    assert (recipe.model.lower_case, recipe.model.tokenizer, recipe.notes) == (True, "bert", ())
+
+
+def test_a_recipe_that_contradicts_what_is_beside_the_graph_names_both(folder: Path) -> None:
+    settings = {"do_lower_case": False, "tokenizer_class": "ErnieTokenizer", "never_split": ["x"]}
+    beside(folder, tokenizer_config={**settings, "never_split": []}, config={"id2label": {"0": "no", "1": "yes"}})
+    text = RECIPE.format(labels="labels.txt, lower_case: true, tokenizer: bert", task="text-classification")
+    (folder / "recipe.yaml").write_text(text, encoding="utf-8")
+    with pytest.raises(RecipeInvalidError) as caught:
+        load_recipe(folder / "recipe.yaml", {"local"})
+    said = [finding.reason.partition(": ")[2] for finding in caught.value.findings]
+    assert said == [
+        "it is true, and `do_lower_case` beside the graph is false",
+        "it is bert, and `tokenizer_class` beside the graph is ErnieTokenizer",
+        "it is `yes`, `no`, and `id2label` of config.json beside the graph is `no`, `yes`",
+    ]
+    beside(folder, tokenizer_config=settings, config={"id2label": {"0": "a", "1": "b", "2": "c"}})
+    assert refused(folder, "[yes, no]") == ["5: model.vocab", "5: model.labels"]

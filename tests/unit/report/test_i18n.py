@@ -45,7 +45,17 @@ BY_VALUE = {
     "gate": {"recall", "precision", "f1"},
     "select": {"fastest", "smallest", "plain_fastest", "plain_smallest"},
     "warn": {"warning", "error"},
-    "stage": {"teacher", "student", "linear", "static graph", "float ONNX", "INT8 ONNX", "ensemble", "cascade"},
+    "stage": {
+        "teacher",
+        "student",
+        "model",
+        "linear",
+        "static graph",
+        "float ONNX",
+        "INT8 ONNX",
+        "ensemble",
+        "cascade",
+    },
 }
 
 

@@ -172,7 +172,8 @@ _LAYER: Final = re.compile(r"\.layers\.(\d+)\.")
 _DOWNLOADERS: Final = ("requests", "urllib3")  # the libraries that PaddleNLP downloads with
 _OFFLINE: Final = message("mistake.offline")
 _OTHER_LABELS: Final = (
-    "the folder holds a classifier of other labels: save its encoder alone, as PaddleNLP's ErnieModel"
+    "the folder holds a classifier of other labels: save its encoder alone, as PaddleNLP's ErnieModel; to package it "
+    "as it is, write `model: {folder: ...}` in place of `student`"
 )
 
 

@@ -37,28 +37,32 @@ def in_checkpoint(name: str) -> str:
     return name
 
 
-def convert(shapes: Mapping[str, tuple[int, ...]], weights: Mapping[str, Array]) -> tuple[dict[str, Array], list[str]]:
+def convert(
+    shapes: Mapping[str, tuple[int, ...]], weights: Mapping[str, Array], *, of_torch: bool = True
+) -> tuple[dict[str, Array], list[str]]:
     """Convert the weights of a checkpoint to PaddleNLP's ErnieModel.
 
     Args:
-        shapes: shape of every weight of the ErnieModel, by name.
+        shapes: shape of every weight of the ErnieModel, by name; and of a head `classifier`.
         weights: weights of the checkpoint, by name.
+        of_torch: whether names and layouts are those of transformers; else they are PaddleNLP's.
 
     Returns:
         The weights of the right shape by PaddleNLP's names, linear ones transposed from (out, in) to (in, out); and
         messages about weights that are missing, unknown, duplicate, or of another shape.
     """
     found, twice = _by_plain_name(weights)
-    wanted = {in_checkpoint(name): name for name in shapes}
+    wanted = {in_checkpoint(name) if of_torch else name: name for name in shapes}
     converted: dict[str, Array] = {}
     wrong = []
     for name in wanted.keys() & found.keys():
         weight, ours = found[name], wanted[name]
-        shape = shapes[ours][::-1] if is_linear(ours) else shapes[ours]
+        transposed = of_torch and is_linear(ours)
+        shape = shapes[ours][::-1] if transposed else shapes[ours]
         if weight.shape != shape or weight.dtype != np.float32:
             wrong.append(f"{name} ({weight.dtype} {list(weight.shape)} instead of float32 {list(shape)})")
         else:  # a copy of no more than the network has: many names may be views of the same numbers
-            converted[ours] = np.ascontiguousarray(weight.T if is_linear(ours) else weight)
+            converted[ours] = np.ascontiguousarray(weight.T if transposed else weight)
     problems = {
         "missing": wanted.keys() - found.keys(),
         "unexpected": found.keys() - wanted.keys(),

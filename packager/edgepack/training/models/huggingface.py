@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
+import numpy as np
 import numpy.typing as npt
 import paddle
 from paddlenlp.transformers import ErnieConfig
@@ -24,7 +25,7 @@ from edgepack.recipe.huggingface_config import (
     huggingface_weights,
     paddlenlp_config,
 )
-from edgepack.training.models import encoder_names, torch_file
+from edgepack.training.models import encoder_names, paddle_file, torch_file
 
 Array = npt.NDArray[Any]
 _KINDS: Final[Mapping[str, str]] = {  # of numbers, as safetensors names them
@@ -54,7 +55,7 @@ def load(folder: Path, kind: Any, n_labels: int) -> Any:
         raise _refusal(folder, ["it lacks config.json or weights"], "copy the folder again")
     if problems := config_problems(fields):
         raise _refusal(folder, problems, CHECKPOINT_FIX)
-    config, found = paddlenlp_config(fields), _read(weights)
+    config, found = paddlenlp_config(fields), read(weights)
     shape = shape_of_config(config)
     if shape is None or parameters(shape, labels=0) > weights.stat().st_size:
         problem = f"config.json describes another model than {weights.name} holds"  # memory would be made for that one
@@ -90,8 +91,14 @@ def honour_epsilon(network: Any) -> None:
             layer._epsilon = epsilon
 
 
-def _read(file: Path) -> dict[str, Array]:
-    """Every weight of the file by name, floats as float32."""
+def read(file: Path) -> dict[str, Array]:
+    """Every weight of a file of any format by name, floats as float32.
+
+    Raises:
+        StageFailedError: it cannot be read.
+    """
+    if file.suffix == ".pdparams":
+        return {name: _float32(weight) for name, weight in paddle_file.read(file).items()}
     if file.suffix != ".safetensors":
         return torch_file.read(file)
     try:
@@ -102,6 +109,13 @@ def _read(file: Path) -> dict[str, Array]:
         }
     except (OSError, SafetensorError, KeyError, ValueError) as error:
         raise StageFailedError(f"{file} cannot be read", why=str(error), fix="copy the file again") from error
+
+
+def _float32(weight: Array) -> Array:
+    """A weight of Paddle, where uint16 has the bits of bfloat16."""
+    if weight.dtype == np.uint16:
+        return torch_file.widened(weight.tobytes(), torch_file.BFLOAT16).reshape(weight.shape)
+    return weight.astype(np.float32) if weight.dtype.kind == "f" else weight
 
 
 def _refusal(folder: Path, problems: Sequence[str], fix: str) -> StageFailedError:

@@ -10,8 +10,10 @@ import json
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Final
 
 from edgepack.errors import StageFailedError
+from edgepack.recipe import huggingface_config
 from edgepack.recipe.huggingface_config import (
     CHECKPOINT_FIX,
     SPECIAL_TOKENS,
@@ -19,14 +21,15 @@ from edgepack.recipe.huggingface_config import (
     lower_case,
     tokenizer_problems,
 )
-from edgepack_runtime.bundle.model_config import VOCAB_NAME, TokenizerConfig
+from edgepack_runtime.bundle.model_config import BERT, ERNIE, VOCAB_NAME, TokenizerConfig
 from edgepack_runtime.inference.tokenizer import MASK_TOKEN, ErnieTokenizer
-from edgepack_runtime.util.fs import read_regular
+
+_CLASSES: Final = {ERNIE: "ErnieTokenizer", BERT: "BertTokenizer"}  # type in model.json -> `tokenizer_class`
 
 
-def write_settings(folder: Path, *, lowers: bool) -> None:
+def write_settings(folder: Path, *, lowers: bool, kind: str = ERNIE) -> None:
     """Write tokenizer_config.json. `lowers`: whether texts are lower-cased and lose their accents."""
-    settings = {"do_lower_case": lowers, **SPECIAL_TOKENS, "tokenizer_class": "ErnieTokenizer"}
+    settings = {"do_lower_case": lowers, **SPECIAL_TOKENS, "tokenizer_class": _CLASSES[kind]}
     (folder / TOKENIZER_SETTINGS).write_text(json.dumps(settings, indent=2) + "\n", encoding="utf-8")
 
 
@@ -36,29 +39,30 @@ def copy(source: Path, out: Path) -> None:
         shutil.copyfile(source / name, out / name)
 
 
-def take(source: Path, out: Path, rows: int, name: str) -> None:
+def take(source: Path, out: Path, rows: int, name: str, kind: str = ERNIE) -> None:
     """Write what the tokenizer in a folder of somebody else means to `out`.
 
     Args:
         source: a folder of PaddleNLP or of Hugging Face.
         rows: of the model's word embedding.
         name: of the model, for the error.
+        kind: type of the tokenizer, as `model.json` names it.
 
     Raises:
-        StageFailedError: PaddleNLP's ErnieTokenizer would tokenize differently, or the vocabulary does not fit.
+        StageFailedError: that tokenizer would tokenize differently, or the vocabulary does not fit.
     """
     problems = tokenizer_problems(source)
     try:
-        raw = read_regular(source / VOCAB_NAME)
+        raw = huggingface_config.vocabulary(source)
         problems += _vocabulary_problems(raw.decode("utf-8"), rows)
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         problems.append(f"{VOCAB_NAME} cannot be read ({error})")
     if problems:
         raise StageFailedError(
             f"the tokenizer of model {name!r} cannot be used", why="; ".join(problems), fix=CHECKPOINT_FIX
         )
     (out / VOCAB_NAME).write_bytes(raw)
-    write_settings(out, lowers=lower_case(source))
+    write_settings(out, lowers=lower_case(source), kind=kind)
 
 
 def _vocabulary_problems(text: str, rows: int) -> Iterator[str]:
@@ -82,8 +86,9 @@ def config_of(folder: Path) -> TokenizerConfig:
     try:
         config = json.loads((folder / TOKENIZER_SETTINGS).read_text(encoding="utf-8"))
         special = {key: config[key] for key in SPECIAL_TOKENS if key != "mask_token"}
-        return TokenizerConfig(lower_case=bool(config["do_lower_case"]), **special)
-    except (OSError, ValueError, KeyError, TypeError) as error:
+        kind = next(kind for kind, name in _CLASSES.items() if name == config["tokenizer_class"])
+        return TokenizerConfig(kind, lower_case=bool(config["do_lower_case"]), **special)
+    except (OSError, ValueError, KeyError, TypeError, StopIteration) as error:
         raise StageFailedError(
             f"{folder / TOKENIZER_SETTINGS} does not describe a tokenizer", why=str(error), fix="copy the model again"
         ) from error
