@@ -15,7 +15,7 @@ from edgepack.recipe.validate_data import TAGGED_SUFFIXES
 from edgepack.recipe.yaml import decode
 from edgepack_runtime.rows.encodings import SAMPLE_BYTES
 from edgepack_runtime.rows.formats import BY_SUFFIX, TAGGED, RowFormat
-from edgepack_runtime.rows.lines import NotUtf8Error, RowError, as_utf8, open_stream, refuse_non_text
+from edgepack_runtime.rows.lines import NotUtf8Error, RowError, as_utf8, open_stream, refuse_non_text, with_line_feeds
 from edgepack_runtime.rows.reader import BROKEN_CSV, Rows
 
 
@@ -49,6 +49,7 @@ def opened(file: Path, row_format: RowFormat, advance: Callable[[int], None] = n
         with open_stream(file, advance) as stream:
             if row_format.encoding == "utf-8":
                 refuse_non_text(stream.peek(SAMPLE_BYTES), file.name)
+                stream = with_line_feeds(stream, file)
             yield Rows(as_utf8(stream, row_format.encoding), file.name, row_format)
     except (OSError, ValueError) as error:  # ValueError: NUL in the path
         why = getattr(error, "strerror", None) or error

@@ -44,8 +44,11 @@ def flat(record: Record) -> Record:
             continue
         key = str(result.get("from_name", "label"))
         values = found.setdefault(key if key not in data else f"{key}_1", [])
+        if not isinstance(values, list):
+            continue
         for chosen in ("choices", "taxonomy"):
-            values += value.get(chosen) or []
+            labels = value.get(chosen)
+            values += labels if isinstance(labels, list) else [labels] if isinstance(labels, str) else []
         if {"start", "end"} <= value.keys():
             values.append({"start": value["start"], "end": value["end"], "label": _kind_of(value)})
     return found

@@ -21,6 +21,7 @@ from edgepack_runtime.rows.lines import (
     as_utf8,
     open_stream,
     refuse_non_text,
+    with_line_feeds,
 )
 from edgepack_runtime.rows.reader import BROKEN_CSV, Rows
 from edgepack_runtime.rows.table import Table
@@ -255,6 +256,7 @@ def opened(
             stream = stack.enter_context(open_stream(path))
             sample = stream.peek(encodings.SAMPLE_BYTES)
             text = _checked(stream, path.name, encoding)
+            text = with_line_feeds(text, path) if encoding == UTF8 else text
             source = Source(text, path.name, path.suffix.lower(), columns, encoding=encoding)
             # `InputRow.end` counts bytes of UTF-8: of another encoding the sample tells how many there will be.
             share = len(sample.decode(_codec(encoding), "ignore").encode()) / max(1, len(sample))

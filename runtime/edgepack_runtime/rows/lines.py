@@ -155,8 +155,18 @@ def as_utf8(stream: io.BufferedReader, encoding: str) -> io.BufferedReader:
     return stream if encoding == "utf-8" else io.BufferedReader(_Recoded(stream, encoding), SAMPLE_BYTES)
 
 
-def with_line_feeds(stream: io.BufferedReader) -> io.BufferedReader:
-    """UTF-8 whose lines end in `\r` alone, as on old Macs, with `\n` in its place."""
+def with_line_feeds(stream: io.BufferedReader, file: Path) -> io.BufferedReader:
+    """The stream of a UTF-8 `file`; if all its lines end in `\r` alone, as on old Macs, with `\n` in its place.
+
+    Raises:
+        OSError: the file cannot be read.
+    """
+    sample = stream.peek(SAMPLE_BYTES)
+    if b"\r" not in sample or b"\n" in sample:
+        return stream
+    with file.open("rb") as whole:  # what follows decides, too: a text may hold such a character
+        if any(b"\n" in block for block in iter(partial(whole.read, _BLOCK_BYTES), b"")):
+            return stream
     return io.BufferedReader(_WithLineFeeds(stream), SAMPLE_BYTES)
 
 

@@ -26,7 +26,7 @@ from edgepack_runtime.rows.formats import (
     likely_separator,
     rename,
 )
-from edgepack_runtime.rows.lines import MAX_LINE_BYTES, Lines, NotUtf8Error, RowError, with_line_feeds
+from edgepack_runtime.rows.lines import MAX_LINE_BYTES, Lines, NotUtf8Error, RowError
 
 Cells = Tuple[int, Union[List[str], RowError]]  # with the line from 1 on which the row begins
 Record = Tuple[int, Union[Dict[str, Any], RowError]]
@@ -55,9 +55,6 @@ class Rows:
     def __init__(
         self, stream: io.BufferedReader, name: str, row_format: RowFormat, *, most_line_bytes: int = MAX_LINE_BYTES
     ) -> None:
-        sample = stream.peek(SAMPLE_BYTES)
-        if b"\r" in sample and b"\n" not in sample:
-            stream = with_line_feeds(stream)
         self.name, self.format, self._stream = name, row_format, stream
         self._dialect = Dialect(",", quoted=False, escaped=False, is_said=False)
         self.lines = Lines(stream, most_line_bytes)
@@ -67,6 +64,8 @@ class Rows:
         self.content = ""  # the latest line of JSON
         self._holds_nul = False
         self._row_bytes = 0  # about, of the row that is read
+        self._row_lines: List[str] = []  # of the row that is read, where quotes were guessed
+        self._is_quoted_by_name = row_format.quoted
         if row_format.kind == TABLE:
             csv.field_size_limit(MAX_LINE_BYTES)  # the default limit, 128 KiB, is shorter than some documents
             self._dialect = dialect_of(_first_lines(stream.peek(SAMPLE_BYTES)), row_format)
@@ -81,7 +80,12 @@ class Rows:
         """Every line with its end, blank ones too."""
         lines = self.lines
         for number, line in enumerate(lines, start=1):
-            yield number, lines.error() if lines.failed else line
+            if lines.failed:
+                yield number, lines.error()
+            elif number == 1 and "\r" in line.rstrip("\r\n"):
+                yield number, _old_line_ends()
+            else:
+                yield number, line
 
     def cells(self) -> Iterator[Cells]:
         """Fields of each row of a table. A blank line has no field, or one that is blank."""
@@ -101,7 +105,7 @@ class Rows:
         escape = "\\" if self._dialect.escaped else None
         table = csv.reader(self._csv_lines(), delimiter=self.separator, escapechar=escape, strict=True)
         while True:
-            first, self._row_bytes = table.line_num + above + 1, 0
+            first, self._row_bytes, self._row_lines = table.line_num + above + 1, 0, []
             found: Union[List[str], RowError]
             try:
                 found = next(table)
@@ -116,11 +120,26 @@ class Rows:
                 why = f"it goes on for more than {MAX_LINE_BYTES >> 20} MiB"
                 yield first, RowError(first, "is not a row of a table", fix, why=why, kind=BROKEN_CSV)
                 return
+            if not lines.failed and self._swallows(found):
+                for number, line in enumerate(self._row_lines, start=first):
+                    self.last = number
+                    yield number, line.rstrip("\r\n").split(self.separator)
+                continue
             if lines.failed:
                 found = lines.error()
             elif self._holds_nul and isinstance(found, list):
                 found = [field.replace(_OTHER, _NUL) for field in found]
             yield first, found
+
+    def _swallows(self, found: Union[List[str], RowError]) -> bool:
+        """Whether the lines of a row are rows without quotes, in a table whose first lines seemed quoted.
+
+        Who writes a text with a quote into such a table must not take the rows below into it.
+        """
+        if self._is_quoted_by_name or isinstance(found, RowError):
+            return not self._is_quoted_by_name
+        lines = self._row_lines
+        return len(lines) > 1 and sum(line.count(self.separator) for line in lines) >= len(lines) * (len(found) - 1)
 
     def _csv_lines(self) -> Iterator[str]:
         """Lines for the csv module, which does not split at the `\\r` that ends lines of old Macs."""
@@ -128,6 +147,8 @@ class Rows:
             self._row_bytes += len(line)
             if self._row_bytes > MAX_LINE_BYTES:
                 return
+            if not self._is_quoted_by_name:
+                self._row_lines.append(line)
             if _NUL in line:
                 self._holds_nul, line = True, line.replace(_NUL, _OTHER)
             if "\r" in line.rstrip("\r\n"):
@@ -160,8 +181,12 @@ class Rows:
         return self._start_of_list() is not None
 
     def _start_of_list(self) -> Optional[int]:
-        found = _DOCUMENT.match(self._stream.peek(SAMPLE_BYTES))
-        return None if found is None else found.end()
+        sample = self._stream.peek(SAMPLE_BYTES)
+        found = _DOCUMENT.match(sample)
+        line, _, below = sample.partition(b"\n")
+        if found is None or (b"{" in found[0] and below.strip() and _is_object(line)):
+            return None  # lines of objects, of which the first has a list as `data`
+        return found.end()
 
     def _listed(self, start: int) -> Iterator[Record]:
         """The objects of a list that begins before byte `start`, each with its line; where a line has several objects,
@@ -181,12 +206,16 @@ class Rows:
         decode = json.JSONDecoder(object_pairs_hook=_unique).raw_decode
         line, counted, number = 1, 0, 0
         place = start - 2 * raw.startswith(codecs.BOM_UTF8)  # bytes before it are ASCII, but for the mark
+        is_within = "{" in text[:place]
         while True:
-            while text[place : place + 1].isspace() or text.startswith(",", place):
-                place += 1
-            line, counted = line + text.count("\n", counted, place), place
-            if text.startswith("]", place):
+            place = _behind_space(text, place)
+            if number and not text.startswith(("]", ","), place):
+                yield line, RowError(line, "lacks a comma between two items of a list", kind=NOT_JSON)
                 return
+            if text.startswith("]", place):
+                break
+            place = _behind_space(text, place + 1) if number else place
+            line, counted = line + text.count("\n", counted, place), place
             number = max(line, number + 1)
             try:
                 found, end = decode(text, place)
@@ -197,6 +226,9 @@ class Rows:
             self.content, place = text[place:end], end
             what = "has an item of the list that is not an object"
             yield number, found if isinstance(found, dict) else RowError(line, what, kind=NO_OBJECT, fatal=False)
+        rest = text[place + 1 :]
+        if not (_is_object('{"data": []' + rest) if is_within else not rest.strip()):
+            yield number + 1, RowError(None, "holds more behind its list of objects", _one_per_line(self.name))
 
     def _other_format(self, number: int, first: str) -> Optional[RowError]:
         """The error of a file that begins with `first` and holds no JSON lines; None if it may."""
@@ -227,6 +259,19 @@ def parse_object(number: int, content: str, keys: int = 0) -> Union[Dict[str, An
     return RowError(number, "is not a JSON object", "", kind=NO_OBJECT, fatal=False)
 
 
+def _is_object(text: Union[str, bytes]) -> bool:
+    try:
+        return isinstance(json.loads(text), dict)
+    except (ValueError, RecursionError):
+        return False
+
+
+def _behind_space(text: str, place: int) -> int:
+    while text[place : place + 1].isspace():
+        place += 1
+    return place
+
+
 def _why_not_json(error: Exception) -> str:
     explained = isinstance(error, (json.JSONDecodeError, _RepeatedKeyError))
     return str(error.args[0]).partition(": line ")[0] if explained else "a value is out of all bounds"
@@ -246,6 +291,11 @@ def _unique(pairs: List[Tuple[str, Any]]) -> Dict[str, Any]:
         twice = next(name for name, count in Counter(name for name, _ in pairs).items() if count > 1)
         raise _RepeatedKeyError(f"duplicate key `{twice[:40]}`")
     return made
+
+
+def _old_line_ends() -> RowError:
+    what = "has lines that end in carriage returns alone, as on old Macs, or a text with such an end"
+    return RowError(None, what, "convert it: tr '\\r' '\\n' < FILE > CONVERTED")
 
 
 def _first_lines(sample: bytes) -> List[str]:

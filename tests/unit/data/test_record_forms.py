@@ -45,6 +45,9 @@ REGION = result("ner", start=0, end=2, text="北京", labels=["地名"])
         ({"data": {"text": "好"}, "annotations": []}, {"text": "好"}),
         ({"data": {"text": "好"}, "annotations": [{"was_cancelled": True, "result": [CHOICE]}]}, {"text": "好"}),
         ({"data": {"text": "好"}, "annotations": [{"result": [None, {"value": 1}]}]}, {"text": "好"}),
+        (annotated(result("label", choices="正面")), {"text": "北京很大", "label": ["正面"]}),
+        (annotated(result("label", choices=5)), {"text": "北京很大", "label": []}),
+        (annotated(CHOICE, data={"sentiment": "好", "sentiment_1": "x"}), {"sentiment": "好", "sentiment_1": "x"}),
     ],
 )
 def test_tasks_of_label_studio_have_a_key_for_each_tag(record: dict[str, Any], expected: dict[str, Any]) -> None:

@@ -83,3 +83,59 @@ def test_an_archive_of_another_kind_is_a_finding(tmp_path: Path) -> None:
     with zipfile.ZipFile(tmp_path / "a.xlsx", "w") as archive:
         archive.writestr("a.txt", "x")
     assert read(tmp_path / "a.xlsx") == ([], ["None: error: this file is not a workbook that can be read"])
+
+
+def sheet_of_xml(folder: Path, rows: str) -> Path:
+    """A workbook with these rows of XML."""
+    file = book(folder, first=[HEADER])
+    with zipfile.ZipFile(file) as archive:
+        members = {name: archive.read(name) for name in archive.namelist()}
+    members["xl/worksheets/sheet1.xml"] = (
+        '<worksheet xmlns="http://schemas.openxmlformats.org/spreadsheetml/2006/main">'
+        f'<dimension ref="A1"/><sheetData>{rows}</sheetData></worksheet>'
+    ).encode()
+    with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, raw in members.items():
+            archive.writestr(name, raw)
+    return file
+
+
+def row(number: int, *cells: str, first: str = "A") -> str:
+    places = [first, "B", "C"]
+    filled = "".join(
+        f'<c r="{place}{number}" t="str"><v>{cell}</v></c>' for place, cell in zip(places, cells, strict=False)
+    )
+    return f'<row r="{number}">{filled}</row>'
+
+
+HEAD = row(1, *HEADER)
+
+
+@pytest.mark.parametrize(
+    ("rows", "words"),
+    [
+        (HEAD + row(10**12, "1", "好", "a"), "has a row or a column beyond 1,048,576 and 1,024"),
+        (HEAD + row(2, "1", first="ZZZ"), "has a row or a column beyond 1,048,576 and 1,024"),
+        (HEAD + "<row>" * 100 + "</row>" * 100, "is not a workbook that can be read"),
+        (HEAD + "<row", "is not a workbook that can be read"),
+        (f"{HEAD}<!-- {' ' * (129 << 20)} -->", "has more than 128 MiB unpacked"),
+    ],
+)
+def test_a_small_file_takes_neither_time_nor_memory(tmp_path: Path, rows: str, words: str) -> None:
+    found, (finding,) = read(sheet_of_xml(tmp_path, rows))
+    assert found == [] and words in finding
+
+
+def test_all_rows_are_read_whatever_the_file_says_of_their_number(tmp_path: Path) -> None:
+    rows = HEAD + row(2, "1", "好", "a") + row(4, "2", "差", "b")
+    assert read(sheet_of_xml(tmp_path, rows))[0] == [(2, Row("好", "a")), (4, Row("差", "b"))]
+
+
+def test_the_first_sheet_is_one_that_is_visible(tmp_path: Path) -> None:
+    made = Workbook()
+    made.active.sheet_state = "hidden"
+    shown = made.create_sheet("shown")
+    for cells in (HEADER, [1, "好", "a"]):
+        shown.append(cells)
+    made.save(tmp_path / "a.xlsx")
+    assert [found for _, found in read(tmp_path / "a.xlsx")[0]] == [Row("好", "a")]

@@ -350,3 +350,13 @@ def test_how_far_a_file_is_read_is_known_in_every_encoding(tmp_path: Path, encod
         *_, last = source.rows()
     assert source.total_bytes is not None
     assert last.end == pytest.approx(source.total_bytes, rel=0.05)
+
+
+def test_files_of_old_macs_are_read_and_a_text_may_hold_their_line_end(tmp_path: Path) -> None:
+    lines = [f"第{number}行" for number in range(30_000)]
+    old = file(tmp_path, "old.txt", "\r".join(lines) + "\r")
+    assert inputs.read_texts(old) == lines
+    text = "好" * 40_000 + "\r" + "差"  # longer than what is looked at first
+    with inputs.opened(file(tmp_path, "new.txt", f"{text}\n坏\n")) as source:
+        first, second = source.rows()
+    assert first.error is not None and (second.line, second.item) == (2, "坏")
