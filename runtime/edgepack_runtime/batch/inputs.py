@@ -154,8 +154,8 @@ class Source:
             return found[0]
         alike = [name for name in self.header if name.strip().lower() == column.lower()]
         raise UsageError(
-            f"{self._name} has {'more than one' if found else 'no'} column `{column}`",
-            why=f"the first line of a table names its columns; here it names {', '.join(self.header)}",
+            message("error.columns" if found else "error.no_column", name=str(self._name), column=column),
+            why=message("error.columns_are", names=", ".join(self.header)),
             fix="rename one of them in its first line" if found else fix.format(repr(alike[0]) if alike else "NAME"),
         )
 

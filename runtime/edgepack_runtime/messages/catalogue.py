@@ -198,6 +198,12 @@ TEMPLATES: Mapping[str, Tuple[str, str]] = {
     "error.no_file": ("there is no file {path}", "文件 {path} 不存在"),
     "error.stdin": ("standard input", "标准输入"),
     "error.no_text": ("{name} holds no text", "{name}中没有文本"),
+    "error.columns": ("{name} has more than one column `{column}`", "{name} 中有多个列 `{column}`"),
+    "error.no_column": ("{name} has no column `{column}`", "{name} 中没有列 `{column}`"),
+    "error.columns_are": (
+        "the first line of a table names its columns; here it names {names}",
+        "表格第一行是列名，此处为 {names}",
+    ),
     "error.no_serve": ("this bundle was built without `serve: true`", "该部署包构建时没有 `serve: true`"),
     "error.add_serve": ("add `serve: true` to its recipe and build it again", "在配方中写 `serve: true`，重新构建"),
     "rollback.nothing": ("there is no previous release to roll back to", "没有可回滚的上一版本"),
