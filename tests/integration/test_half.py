@@ -43,7 +43,7 @@ def test_both_files_are_measured_and_what_ships_has_a_reason(project: Project) -
     assert (row["stage"], row["parity_with"]) == ("FP16 ONNX", "float ONNX")
     assert 0 < row["parity"] < 0.02
     assert row["p50_ms"] > 0
-    assert "points below float on 60 dev rows" in row["note"]
+    assert "points below float on 60 dev rows" in row["note"]["text"]
     assert reason.startswith("FP16 has 0.5")
     if made["shipped"] == "float32" and not info.half_flags():
         assert reason.endswith("float ships (on this CPU ONNX Runtime computes float16 in float32)")

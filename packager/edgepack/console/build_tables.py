@@ -30,6 +30,7 @@ from edgepack.console.tables import (
 from edgepack.errors import UsageError
 from edgepack.messages import joined, message
 from edgepack.report.i18n import metric
+from edgepack.report.i18n import stage as stage_name
 from edgepack.report.model import Report, Target, to_json
 from edgepack.report.model import parse as parse_report
 from edgepack.util.text import counted, differences, duration, metric_name, mib
@@ -59,7 +60,7 @@ def ledger(rows: Sequence[LedgerRow], *, live: bool, width: int) -> Iterator[Tab
     bases, metrics = {_basis(row.score) for row in rows}, sorted({row.score.metric for row in rows})
     heads = ("stage", score_head(metrics), "MiB", "mean ms", "p95 ms", "parity")
     figures = [_figures(row, metric=len(metrics) > 1, basis=len(bases) > 1) for row in rows]
-    stages = [safe(row.stage) for row in rows]
+    stages = [safe(stage_name(row.stage)) for row in rows]
     to = [_parity_to(row, before) for row, before in zip(rows, ("", *(row.stage for row in rows)), strict=False)]
     notes = [safe(_remark(row)) for row in rows]
     beside = [[*cells[:-1], f"{cells[-1]}{other and f' ({other})'}"] for cells, other in zip(figures, to, strict=True)]
@@ -77,7 +78,7 @@ def ledger(rows: Sequence[LedgerRow], *, live: bool, width: int) -> Iterator[Tab
     names = message("say.or", names=list(map(metric, metrics)))
     yield Text(safe(message("say.parity_of", metric=names, basis=basis, what=what)), style="dim")
     for stage, other, note in zip(stages, to, notes, strict=True):
-        text = "; ".join(part for part in (other and f"parity {other}", note) if part)
+        text = joined(message("say.parity", other=other) if other else "", note)
         if text and not fits:
             yield Text(safe(message("say.stage", stage=stage, text=text)))
 
@@ -120,7 +121,7 @@ def _figures(row: LedgerRow, *, metric: bool, basis: bool) -> list[str]:
     score = f"{quantity(row.score.value, unit)} {span(row.score.low, row.score.high, unit)}"
     name = metric_name(row.score.metric) if metric else ""
     return [
-        safe(row.stage),
+        safe(stage_name(row.stage)),
         " ".join(part for part in (name, score, _basis(row.score) if basis else "") if part),
         quantity(row.model_mib, "MiB", with_unit=False),
         *(quantity(ms, "ms", with_unit=False) for ms in (row.mean_ms, row.p95_ms)),
@@ -134,7 +135,9 @@ def _remark(row: LedgerRow) -> str:
 
 def _parity_to(row: LedgerRow, before: str) -> str:
     """The row of the parity, if it is not the row before."""
-    return "" if row.parity is None or row.parity_with in (None, before) else f"to {safe(row.parity_with)}"
+    if row.parity is None or row.parity_with is None or row.parity_with == before:
+        return ""
+    return safe(message("say.parity_to", stage=stage_name(row.parity_with)))
 
 
 def _host_needs(target: Mapping[str, Any]) -> str:
@@ -202,7 +205,7 @@ def inspection(found: Mapping[str, Any], *, live: bool) -> Iterator[Table | Text
     for row in found["ledger"]:
         name = f"{metric_name(row['score']['metric'])} " if len(metrics) > 1 else ""
         rows.add_row(
-            safe(row["stage"]),
+            safe(stage_name(row["stage"])),
             safe(name) + quantity(row["score"]["value"], metric_of(row["score"]["metric"]).unit),
             quantity(row["model_mib"], "MiB", with_unit=False),
             NOTHING if row["parity"] is None else f"{row['parity']:.1e}",

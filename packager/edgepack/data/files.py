@@ -9,6 +9,7 @@ from pathlib import Path
 
 from edgepack.data.brat import BratRows, is_brat
 from edgepack.data.workbooks import opened_sheet
+from edgepack.messages import message
 from edgepack.recipe.findings import Finding
 from edgepack.recipe.paths import WORKBOOK, on_disk
 from edgepack.recipe.validate_data import TAGGED_SUFFIXES
@@ -85,7 +86,7 @@ def explained(error: RowError, file: Path, encoding: str = "utf-8") -> Finding:
     if error.kind == BROKEN_CSV:
         return Finding("error", file, error.line, f"broken CSV from here on: {error.why}", error.fix)
     if not isinstance(error, NotUtf8Error):
-        reason = f"this {'file' if error.line is None else 'line'} {error.what}"
+        reason: str = message("mistake.this_file" if error.line is None else "mistake.this_line", what=error.what)
         return Finding("error", file, error.line, reason, error.fix)
     if not (error.cut or error.mixed or encoding != "utf-8"):
         guessed = decode(error.sample, file)[1]

@@ -90,11 +90,11 @@ def _instead(table: Table, sample: Sequence[Sequence[str]], wanted: Wanted) -> l
         return [(reason, f"give each row {what}, and the file a first line that names the columns")]
     if not looks_like_a_row(first, sample):
         return []
-    reason = f"the file seems to have no header: its first line is {_shown(first)}"
+    reason = message("found.no_header", first=_shown(first))
     guess = likely_columns([first, *sample], len(wanted) - 1) if len(first) > 1 else ()
     numbers = {key: f'"{position + 1}"' for key, position in zip(wanted, guess, strict=False)}
-    counted = f", or count them in the recipe, as in `columns: {_written(numbers)}`" if numbers else ""
-    return [(reason, f"name the columns in a first line{counted}")]
+    fix = message("found.count_columns", columns=_written(numbers)) if numbers else message("found.name_columns")
+    return [(reason, fix)]
 
 
 def _missing(table: Table, columns: Wanted, place: str) -> Iterator[tuple[str, str]]:

@@ -19,6 +19,7 @@ from edgepack.data.files import explained, filled_lines, format_of, no_progress,
 from edgepack.data.split_stats import SplitFacts
 from edgepack.data.tables import Record, read_records
 from edgepack.errors import RecipeInvalidError
+from edgepack.messages import message
 from edgepack.recipe.finding_log import FindingLog
 from edgepack.recipe.findings import errors
 from edgepack.recipe.model import Columns
@@ -105,7 +106,7 @@ def further_texts(file: Path, columns: Columns, held_out: Iterable[Row]) -> list
         log.add("empty", "error", None, "all texts of the file are in dev or test, too", "add other texts")
     findings = list(log.findings())
     if stopping := errors(findings):
-        raise RecipeInvalidError(f"{file} cannot be used: {counted(len(stopping), 'error')}", findings=findings)
+        raise RecipeInvalidError(message("mistake.unusable", file=str(file), n=len(stopping)), findings=findings)
     return rows
 
 

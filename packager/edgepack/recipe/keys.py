@@ -6,17 +6,18 @@ from collections.abc import Iterator, Mapping
 from functools import cache
 from typing import Any, Final
 
+from edgepack.messages import message
 from edgepack.recipe.model import KINDS, BaseRecipe
 from edgepack.recipe.yaml import KeyPath
 
 Node = Mapping[str, Any]  # a part of a JSON Schema
 _BOUNDS: Final = (("minimum", "≥"), ("exclusiveMinimum", ">"), ("maximum", "≤"), ("exclusiveMaximum", "<"))
 _TYPES: Final = {
-    "integer": "whole number",
-    "number": "number",
-    "string": "text",
-    "null": "null",
-    "boolean": "true/false",
+    "integer": message("kind.whole_number"),
+    "number": message("kind.number"),
+    "string": message("kind.text"),
+    "null": message("kind.null"),
+    "boolean": message("kind.truth_value"),
 }
 
 
@@ -59,7 +60,8 @@ def every() -> list[KeyPath]:
 
 def type_of(node: Node) -> str:
     """The types of a key in words: `whole number or null`."""
-    return " or ".join(dict.fromkeys(map(_type, choices(node))))
+    names = list(dict.fromkeys(map(_type, choices(node))))
+    return message("kind.or", names=names) if len(names) > 1 else names[0]
 
 
 def range_of(node: Node) -> str:
@@ -84,11 +86,11 @@ def literals(node: Node) -> list[Any]:
 
 def _type(choice: Node) -> str:
     if "$ref" in choice:
-        return "section"
+        return message("kind.section")
     if choice.get("type") == "array":
-        return f"list of {type_of(choice['items'])}"
+        return message("kind.list_of", of=type_of(choice["items"]))
     if choice.get("type") == "object":
-        return "text by name" if "patternProperties" in choice else "lists by key"
+        return message("kind.text_by_name" if "patternProperties" in choice else "kind.lists_by_key")
     return _TYPES.get(choice.get("type", ""), "values")
 
 

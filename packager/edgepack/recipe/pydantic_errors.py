@@ -96,9 +96,11 @@ def _shown(value: Any, raw: str | None) -> str:
     if value is None:
         return message("mistake.nothing")
     if isinstance(value, dict | list):
-        kind = "section" if isinstance(value, dict) else "list"
-        return f"a {kind}" if value else f"an empty {kind}"
+        if isinstance(value, dict):
+            return message("mistake.a_section" if value else "mistake.an_empty_section")
+        return message("mistake.a_list" if value else "mistake.an_empty_list")
     written = str(value if raw is None else raw)
     written = written if len(written) <= 60 else written[:57] + "..."
-    kind = "truth value" if isinstance(value, bool) else "text" if isinstance(value, str) else "number"
-    return f"the {kind} {written!r}" if isinstance(value, str) else f"the {kind} `{written}`"
+    if isinstance(value, str):
+        return message("mistake.a_text", value=repr(written))
+    return message("mistake.a_truth_value" if isinstance(value, bool) else "mistake.a_number", value=f"`{written}`")

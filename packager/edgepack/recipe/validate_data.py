@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
+from edgepack.messages import message
 from edgepack.recipe.messages import did_you_mean, listed
 from edgepack.recipe.model import (
     HELD_OUT,
@@ -122,8 +123,8 @@ def check_data(recipe: Recipe | LinearRecipe) -> Iterator[Problem]:
         if value is not None:
             yield from _check_split(name, value, or_none(recipe, "task"))
         elif train is not None:
-            fix = f"add `{name}: {name}{Path(train).suffix or '.tsv'}`: rows that are in no other split"
-            yield ("data", name), "it is missing", fix
+            fix = message("mistake.add_split", name=name, file=f"{name}{Path(train).suffix or '.tsv'}")
+            yield ("data", name), message("mistake.is_missing"), fix
     yield from _check_same_file(splits)
 
 
@@ -174,7 +175,7 @@ def _check_same_file(splits: Mapping[str, str | None]) -> Iterator[Problem]:
             continue
         file = Path(value).resolve()
         if file in seen:
-            yield ("data", name), f"it is the same file as `data.{seen[file]}`", "give each split its own rows"
+            yield ("data", name), message("mistake.same_file", name=seen[file]), message("mistake.own_rows")
         seen.setdefault(file, name)
 
 

@@ -96,7 +96,7 @@ def check_targets(recipe: BaseRecipe, known: Collection[str]) -> Iterator[Proble
     for index, target in enumerate(recipe.targets):
         where: KeyPath = ("targets", index)
         if target is not None and target not in known:
-            yield where, f"there is no target `{target[:60]}`", _known_target(target, known)
+            yield where, message("mistake.no_target", target=target[:60]), _known_target(target, known)
         elif target in recipe.targets[:index]:
             yield where, f"duplicate target `{target}`", "remove one of the two"
 
@@ -106,7 +106,7 @@ def check_wheels(recipe: BaseRecipe, known: Collection[str]) -> Iterator[Problem
     for target, files in recipe.wheels.items():
         where: KeyPath = ("wheels", target)
         if target not in known:
-            yield where, f"there is no target `{target[:60]}`", _known_target(target, known)
+            yield where, message("mistake.no_target", target=target[:60]), _known_target(target, known)
         elif target not in (or_none(recipe, "targets") or (target,)):
             yield where, f"`{target}` is not among `targets`", "add it there, or remove the wheels"
         seen: set[Path] = set()
@@ -123,9 +123,9 @@ def check_wheels(recipe: BaseRecipe, known: Collection[str]) -> Iterator[Problem
 
 def _known_target(target: str, known: Collection[str]) -> str:
     """The nearest target and all known targets, since their names are hard to guess."""
-    every = f"there are {listed(sorted(known))}"
+    every = message("mistake.targets", names=listed(sorted(known)))
     near = did_you_mean(target, sorted(known), "")
-    return f"{near} {every}" if near else every
+    return message("mistake.near_of", near=near, every=every) if near else every
 
 
 def check_interpreter(recipe: BaseRecipe) -> Iterator[Problem]:

@@ -12,9 +12,10 @@ import jinja2
 from markupsafe import Markup, escape
 
 from edgepack.artifacts import Examples
-from edgepack.messages import TEMPLATES, figure
+from edgepack.messages import TEMPLATES, figure, message
+from edgepack.messages import render as in_language
 from edgepack.report import gates, plots
-from edgepack.report.i18n import metric, shown, stage, t
+from edgepack.report.i18n import metric, part, shown, stage, t
 from edgepack.report.model import CalibratedPart, Report, Target
 from edgepack.util.text import metric_name
 from edgepack_runtime.schema.figures import NOTHING, quantity, span
@@ -31,9 +32,12 @@ MOST_LATENCY_PLOTS: Final = 1  # beside those of scores, candidates and parts
 def render(report: Report, language: str = "en") -> str:
     """The page of a report, which shows `language` ("en" or "zh") first. Equal arguments give equal bytes."""
     template = environment().get_template(TEMPLATE)
+    verdict = message(f"verdict.{report.verdict}")
+    title = message("head.title", name=report.name, version=report.version, verdict=verdict)
     return template.render(
         report=report,
         language=language,
+        title=in_language(title, language),
         gates=[target.receipt and gates.rows(target.receipt) for target in report.targets],
         ungated=_is_ungated(report.recipe["gates"]),
         recipe_json=json.dumps(report.recipe, ensure_ascii=False, indent=1, sort_keys=True) + "\n",
@@ -92,7 +96,7 @@ def environment() -> jinja2.Environment:
         finalize=shown,
     )
     made.globals.update(
-        t=t, metric_name=metric_name, metric=metric, stage=stage, unit=_unit, figure=figure,
+        t=t, metric_name=metric_name, metric=metric, stage=stage, part_name=part, unit=_unit, figure=figure,
         quantity=_quantity, span=_span, size=_size,
         condition_name=_condition_name, condition=_condition, shares=plots.shares, spread=spread,
         NOTHING=NOTHING, UNGATED=UNGATED, MOST_REASONS=MOST_REASONS, MOST_PARTS=plots.MOST_PARTS,

@@ -24,16 +24,24 @@ def language_of_reader(labels: Iterable[str], variables: Mapping[str, str] = os.
 
 def metric(name: str) -> str:
     """The name of a metric; that of one without words, of a later version, as the terminal has it."""
-    known = f"metric.{name}"
-    return message(known) if known in TEMPLATES else metric_name(name)
+    return _named("metric", name, metric_name(name))
 
 
 def stage(name: str) -> str:
     """The name of a row of the ledger; that of one without words, of a later version, as it is."""
     if name.startswith(ON):
         return message("stage.on", target=name.removeprefix(ON))
-    known = f"stage.{name}"
-    return message(known) if known in TEMPLATES else name
+    return _named("stage", name, name)
+
+
+def part(name: str) -> str:
+    """The name of a part of a bundle; that of one without words, of a later version, as it is."""
+    return _named("part", name, name)
+
+
+def _named(section: str, name: str, otherwise: str) -> str:
+    known = f"{section}.{name}"
+    return message(known) if known in TEMPLATES else otherwise
 
 
 def in_languages(text: str) -> tuple[str, ...]:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from edgepack.errors import RecipeInvalidError
+from edgepack.messages import message
 from edgepack.targets.profile_file import load_profiles
 from edgepack.targets.profiles import Profile, check_host
 
@@ -66,7 +67,9 @@ class BuildContext:
             return self.profiles[target]
         near = difflib.get_close_matches(target, self.profiles, n=1)
         raise RecipeInvalidError(
-            f"there is no target {target}" + (f"; did you mean {near[0]}?" if near else ""),
-            why=f"known are: {', '.join(self.profiles)}",
-            fix="give one of these; `edgepack targets list` describes them",
+            message("mistake.near_target", target=target, near=near[0])
+            if near
+            else message("mistake.unknown_target", target=target),
+            why=message("mistake.known_are", names=", ".join(self.profiles)),
+            fix=message("mistake.one_of_targets"),
         )

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from typing import Any, Final
 
+from edgepack.messages import message
 from edgepack.recipe.finding_log import FindingLog
 from edgepack.recipe.yaml import has_surrogate
 from edgepack.tasks.task import Values
@@ -41,6 +42,10 @@ def texts_of(line: int, values: Values, log: FindingLog) -> tuple[str, str | Non
 
 
 _OF_A_PAIR: Final = ("first text", "second text")
+_NAMES: Final = {
+    "label": "found.the_label", "text": "found.the_text",
+    "first text": "found.the_first", "second text": "found.the_second",
+}  # fmt: skip
 
 
 def text_of(line: int, value: object, what: str, log: FindingLog) -> str | None:
@@ -49,8 +54,7 @@ def text_of(line: int, value: object, what: str, log: FindingLog) -> str | None:
         log.add("texts that are not strings", "error", line, reason, "write the text in quotes")
         return None
     if is_unseen(value):
-        fix = "give it a text, or remove the row"
-        log.add("rows without a text", "error", line, f"the {what} {_emptiness(value)}", fix)
+        log.add("rows without a text", "error", line, _emptiness(what, value), message("found.give_text"))
         return None
     _warn_of_lost_characters(line, what, value, log)
     if "\x00" in value:
@@ -59,9 +63,12 @@ def text_of(line: int, value: object, what: str, log: FindingLog) -> str | None:
     return value
 
 
-def _emptiness(value: str) -> str:
+def _emptiness(what: str, value: str) -> str:
     unseen = value.strip()
-    return f"holds nothing that is seen: `{shortened(unseen)}`" if unseen else "is empty"
+    name = message(_NAMES[what])
+    if unseen:
+        return message("found.unseen", what=name, value=shortened(unseen))
+    return message("found.empty", what=name)
 
 
 def _warn_of_lost_characters(line: int, what: str, content: str, log: FindingLog) -> None:
@@ -95,8 +102,7 @@ def label_of(line: int, value: object, log: FindingLog) -> str | None:
         log.add("rows without an agreed label", "warning", line, reason, "remove the row, or give it a label")
         return None
     if is_unseen(label):
-        fix = "give it a label, or remove the row"
-        log.add("rows without a label", "error", line, f"the label {_emptiness(label)}", fix)
+        log.add("rows without a label", "error", line, _emptiness("label", label), message("found.give_label"))
         return None
     if len(label) > MAX_LABEL_CHARACTERS:
         reason = f"the label has {len(label)} characters, and {MAX_LABEL_CHARACTERS} at most make sense"

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Sequence, Union
 
 from edgepack_runtime.errors import UsageError
+from edgepack_runtime.messages import message
 from edgepack_runtime.rows import encodings
 from edgepack_runtime.rows.formats import BY_SUFFIX, JSON, SUFFIXES, TABLES
 from edgepack_runtime.rows.lines import (
@@ -154,8 +155,8 @@ class Source:
             return found[0]
         alike = [name for name in self.header if name.strip().lower() == column.lower()]
         raise UsageError(
-            f"{self._name} has {'more than one' if found else 'no'} column `{column}`",
-            why=f"the first line of a table names its columns; here it names {', '.join(self.header)}",
+            message("error.columns" if found else "error.no_column", name=str(self._name), column=column),
+            why=message("error.columns_are", names=", ".join(self.header)),
             fix="rename one of them in its first line" if found else fix.format(repr(alike[0]) if alike else "NAME"),
         )
 
@@ -202,7 +203,7 @@ def check_file(path: Path) -> None:
     if path.suffix.lower() not in SUFFIXES:
         raise UsageError(f"{path.name} has no known ending", fix=f"name it with one of {' '.join(SUFFIXES)}")
     if not path.is_file():
-        raise UsageError(f"there is no file {path}")
+        raise UsageError(message("error.no_file", path=str(path)))
 
 
 def _require_encoding(sample: bytes, name: str, encoding: str) -> None:
@@ -324,5 +325,5 @@ def read_texts(path: Path, column: str = "text", pair_column: Optional[str] = No
 def no_text(path: Union[Path, str]) -> UsageError:
     """The error for an empty file or stream."""
     if isinstance(path, Path):
-        return UsageError(f"{path.name} holds no text")
-    return UsageError(f"{path} holds no text")
+        return UsageError(message("error.no_text", name=path.name))
+    return UsageError(message("error.no_text", name=message("error.stdin") if path == STDIN else path))

@@ -173,7 +173,7 @@ class Archive:
             BundleInvalidError: the content does not match the recorded size and CRC.
             EnvironmentUnfitError: it is compressed with LZMA, and this Python lacks `_lzma`.
         """
-        region = f"member {member.path}"
+        region = message("error.member", path=member.path)
         crc, size = 0, 0
         try:
             for data in self.stored(member) if member.method == STORED else self._decompressed(member):
@@ -195,9 +195,11 @@ class Archive:
         """
         member = self.members.get(path)
         if member is None:
-            raise self.damaged(f"member {path}", "it is missing")
+            raise self.damaged(message("error.member", path=path), "it is missing")
         if member.size > limit:
-            raise self.damaged(f"member {path}", f"it has {member.size} bytes; at most {limit} are read")
+            raise self.damaged(
+                message("error.member", path=path), f"it has {member.size} bytes; at most {limit} are read"
+            )
         return b"".join(self.chunks(member))
 
     def stub(self) -> bytes:
@@ -237,7 +239,7 @@ class Archive:
             yield data
 
     def _decompressed(self, member: Member) -> Iterator[bytes]:
-        region = f"member {member.path}"
+        region = message("error.member", path=member.path)
         raw = self.stored(member)
         if member.method == LZMA:
             first = next(raw, b"")
@@ -282,7 +284,9 @@ class Archive:
         for index in range(count):
             member, length = self._read_entry(directory, position, index, last)
             if member.offset != end:
-                raise self.damaged(f"header of member {member.path}", "it does not follow the previous member")
+                raise self.damaged(
+                    message("error.member_header", path=member.path), "it does not follow the previous member"
+                )
             self._check_local_header(member)
             members[member.path] = member
             position, end, last = position + length, member.end, member.path
@@ -333,7 +337,7 @@ class Archive:
         expected = local_header(member)
         self._file.seek(member.offset)
         if self._file.read(len(expected)) != expected:
-            raise self.damaged(f"header of member {member.path}", "it does not agree with the directory")
+            raise self.damaged(message("error.member_header", path=member.path), "it does not agree with the directory")
 
 
 def _open(path: Path) -> BinaryIO:

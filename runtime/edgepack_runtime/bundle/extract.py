@@ -10,6 +10,7 @@ from typing import Iterator, List, Optional, Set, Tuple
 from edgepack_runtime.bundle import interpreter
 from edgepack_runtime.bundle import manifest as contract
 from edgepack_runtime.bundle.archive import Archive
+from edgepack_runtime.messages import message
 from edgepack_runtime.util.fs import FILE_MODE, NEW_FILE, fsync_folder, make_folder
 
 
@@ -70,7 +71,9 @@ def contents(
             continue
         member = archive.members.get(entry.path)
         if member is None or member.size != entry.size:
-            raise archive.damaged(f"member {entry.path}", "it is missing, or its size differs from the manifest")
+            raise archive.damaged(
+                message("error.member", path=entry.path), "it is missing, or its size differs from the manifest"
+            )
         yield entry, archive.chunks(member)
     for packed in manifest.interpreters:
         if packed.machine == machine and interpreter.folder(machine) != left_out:

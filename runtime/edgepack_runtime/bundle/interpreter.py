@@ -11,6 +11,7 @@ from typing import Iterable, Iterator, Mapping, Tuple
 
 from edgepack_runtime.bundle.archive import Archive
 from edgepack_runtime.bundle.manifest import PYTHON_FOLDER, FileEntry, Interpreter, Manifest
+from edgepack_runtime.messages import message
 from edgepack_runtime.util.fs import EXECUTABLE_MODE, FILE_MODE
 from edgepack_runtime.util.hashing import CHUNK_BYTES
 
@@ -93,7 +94,7 @@ def contents(
             try:
                 header = tar_header(entry.path[len(prefix) :], entry.size, mode(entry.path))
             except ValueError as error:
-                raise archive.damaged(f"member {interpreter.member}", str(error)) from error
+                raise archive.damaged(message("error.member", path=interpreter.member), str(error)) from error
             stream.expect(header, entry.path)
             yield entry, stream.take(entry.size, entry.path)
             stream.expect(padding(entry.size), entry.path)
@@ -139,7 +140,7 @@ class _Inflated:
         return b""
 
     def _damaged(self, why: str) -> Exception:
-        return self._archive.damaged(f"member {self._name}", why)
+        return self._archive.damaged(message("error.member", path=self._name), why)
 
 
 def listed(manifest: Manifest) -> Mapping[str, Interpreter]:

@@ -55,7 +55,9 @@ def read_signed_manifest(archive: Archive) -> Tuple[bytes, Optional[bytes]]:
     try:
         _parse_signature(signature)
     except ValueError as error:
-        raise archive.damaged(f"member {contract.SIGNATURE_NAME}", f"it is not an SSH signature: {error}") from error
+        raise archive.damaged(
+            message("error.member", path=contract.SIGNATURE_NAME), f"it is not an SSH signature: {error}"
+        ) from error
     return raw, signature
 
 
@@ -76,12 +78,12 @@ def verify_archive(archive: Archive, raw: Optional[bytes] = None) -> Tuple[Manif
     members.update({name: FileEntry(name, one.size, one.sha256) for name, one in packed.items()})
     for path in archive.members:
         if path not in members and path not in (contract.MANIFEST_NAME, contract.SIGNATURE_NAME):
-            raise archive.damaged(f"member {path}", "the manifest does not list it")
+            raise archive.damaged(message("error.member", path=path), "the manifest does not list it")
     budget = onnx_file.Budget()  # of all graphs together
     for path, entry in members.items():
         member = archive.members.get(path)
         if member is None:
-            raise archive.damaged(f"member {path}", "the manifest lists it, but it is missing")
+            raise archive.damaged(message("error.member", path=path), "the manifest lists it, but it is missing")
         _verify_member(archive, member, entry, budget)
     for one in packed.values():
         _verify_interpreter(archive, one, manifest)
@@ -95,11 +97,13 @@ def _verify_interpreter(archive: Archive, packed: Interpreter, manifest: Manifes
         for data in chunks:
             digest.update(data)
         if digest.hexdigest() != entry.sha256:
-            raise archive.damaged(f"member {packed.member}", f"the sha256 of {entry.path} differs from the manifest")
+            raise archive.damaged(
+                message("error.member", path=packed.member), f"the sha256 of {entry.path} differs from the manifest"
+            )
 
 
 def _verify_member(archive: Archive, member: Member, entry: FileEntry, budget: onnx_file.Budget) -> None:
-    region = f"member {entry.path}"
+    region = message("error.member", path=entry.path)
     if member.size != entry.size:
         raise archive.damaged(region, f"it has {member.size} bytes; the manifest lists {entry.size}")
     digest = hashlib.sha256()

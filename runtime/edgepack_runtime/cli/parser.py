@@ -369,7 +369,9 @@ class _TopParser(Parser):
             )
         options, unknown = self.parse_known_args(args, namespace)
         if unknown:
-            raise UsageError(f"unrecognized arguments: {' '.join(unknown)}", fix=self._meant(options.verb, unknown[0]))
+            raise UsageError(
+                message("error.unrecognized", words=" ".join(unknown)), fix=self._meant(options.verb, unknown[0])
+            )
         return options
 
     def _meant(self, verb: str, unknown: str) -> str:
@@ -380,7 +382,7 @@ class _TopParser(Parser):
             return "omit it: this is the command of one install" if self.installed else f"type PREFIX/bin/NAME {verb}"
         near = _near(option, known)
         if near:
-            return f"did you mean {near}?"
+            return message("error.did_you_mean", word=near)
         text = "; put -- before a text that begins with -" if unknown.startswith("-") and verb == "predict" else ""
         return f"{self.prog} {verb} --help{text}"
 

@@ -10,6 +10,7 @@ from importlib.util import find_spec
 
 from edgepack_runtime.bundle.manifest import Manifest
 from edgepack_runtime.errors import EnvironmentUnfitError, UsageError
+from edgepack_runtime.messages import message
 from edgepack_runtime.serve import settings
 
 LIBRARIES = ("starlette", "uvicorn", "prometheus_client")
@@ -84,8 +85,8 @@ def read(options: argparse.Namespace) -> settings.Settings:
 def _not_carried(library: str, *, inside: bool) -> UsageError:
     if inside:
         return UsageError(
-            "this bundle was built without `serve: true`",
+            message("error.no_serve"),
             why=f"it does not carry {library}, which `serve` needs",
-            fix="add `serve: true` to its recipe and build it again",
+            fix=message("error.add_serve"),
         )
     return UsageError(f"`serve` needs {library}", fix="install it: pip install 'edgepack[serve]'")

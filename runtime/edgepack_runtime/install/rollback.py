@@ -27,6 +27,7 @@ from edgepack_runtime.errors import (
 from edgepack_runtime.install import activate, receipts, recovery, release_process, trust
 from edgepack_runtime.install.prefix import Prefix, State, lock, require_install, write_state
 from edgepack_runtime.install.receipts import Journal, read_receipts
+from edgepack_runtime.messages import message
 from edgepack_runtime.schema.fields import to_json
 from edgepack_runtime.util.fs import os_errors, read_regular, switch_link
 from edgepack_runtime.util.progress import Log
@@ -117,7 +118,7 @@ def _kept(prefix: Prefix, before: State) -> str:
     if release is not None and (prefix.releases / release).is_dir():
         return release
     raise EnvironmentUnfitError(
-        "there is no previous release to roll back to",
+        message("rollback.nothing"),
         why=f"{before.current or 'no release'} is active, and "
         + (f"{release} is gone" if release else "no other was kept"),
         fix="install the bundle you want: an install keeps the release that it replaces",

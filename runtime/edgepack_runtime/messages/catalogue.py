@@ -31,7 +31,7 @@ TEMPLATES: Mapping[str, Tuple[str, str]] = {
     "gate.of_label": ("{metric} of {label}", "{label} 的 {metric}"),
     "gate.majority": (
         "a model that answers {answer} to every text has {value}",
-        "对所有文本都回答 {answer} 的模型为 {value}",
+        "对所有文本都预测为 {answer} 的模型为 {value}",
     ),
     "gate.lost": (
         "{lost:#row} lost against {name}, {won} won",
@@ -47,15 +47,15 @@ TEMPLATES: Mapping[str, Tuple[str, str]] = {
     "gate.a_baseline": ("{name}", " {name} "),
     # What is counted: of samples that would decide.
     "unit.rows": ("rows", "样本"),
-    "unit.answers": ("answers", "回答"),
+    "unit.answers": ("answers", "预测"),
     "unit.spans": ("spans", "实体"),
     "unit.of_label": ("{unit} of {label}", "属于 {label} 的{unit}"),
     # Of checks on classes.
     "gate.recall": ("{label}: {right} right of {n} in the golden rows", "{label}：随包样本中的 {n} 个答对 {right} 个"),
-    "gate.precision": ("{label}: {right} right of {n:#answer}", "{label}：{n} 个回答中 {right} 个正确"),
+    "gate.precision": ("{label}: {right} right of {n:#answer}", "{label}：{n} 个预测中 {right} 个正确"),
     "gate.f1": (
         "{label}: {right} right of {n} in the golden rows or the answers",
-        "{label}：样本与回答的并集中共 {n} 个，答对 {right} 个",
+        "{label}：样本与预测的并集中共 {n} 个，预测正确 {right} 个",
     ),
     "gate.worth": (
         "{detail}, worth {worth} since some share a text",
@@ -63,11 +63,11 @@ TEMPLATES: Mapping[str, Tuple[str, str]] = {
     ),
     "gate.lowest": ("lowest of {n} classes: {detail}", "{n} 个类别中最低的是 {detail}"),
     "gate.more_classes": ("and {more} more of {n} classes", "{n} 个类别中另有 {more} 个"),
-    "gate.no_answer": ("no answer has this class", "没有回答属于该类别"),
+    "gate.no_answer": ("no answer has this class", "没有预测属于该类别"),
     "gate.no_row": ("no golden row has this class", "随包样本中没有该类别"),
     "gate.high_end": ("the high end allows for {n} classes", "置信区间上界已按 {n} 个类别校正"),
     # Of checks on time.
-    "gate.input_to_answer": ("from input to answer, batch 1", "从输入到得出结果，batch 为 1"),
+    "gate.input_to_answer": ("from input to answer, batch 1", "从输入到得出结果，每次 1 条"),
     "gate.tokens": ("{low} to {high} tokens", "{low} 到 {high} 个词元"),
     "gate.a_text": ("a text", "文本"),
     "gate.no_such_texts": (
@@ -161,7 +161,7 @@ TEMPLATES: Mapping[str, Tuple[str, str]] = {
     "gate.missed": ("{gate}: {value}, limit {limit}; {why}", "{gate}：{value}，门限 {limit}；{why}"),
     "gate.answered_alone": (
         "the linear model answered {share:.0%} of the rows alone",
-        "线性模型单独回答了 {share:.0%} 的样本",
+        "线性模型单独预测了 {share:.0%} 的样本",
     ),
     "gate.lowest_f1": ("lowest F1 of {n:#class|classes}: {each:, }", "{n} 个类别中 F1 最低的：{each:，}"),
     "gate.latency": (
@@ -179,7 +179,7 @@ TEMPLATES: Mapping[str, Tuple[str, str]] = {
     "span.points": ("{value} points", "{value} 个百分点"),
     "span.bound": ("{sign} {figure}", "{sign} {figure}"),
     "table.gate": ("gate", "检查项"),
-    "table.measured": ("measured", "测得"),
+    "table.measured": ("measured", "实测值"),
     "table.interval": ("interval", "置信区间"),
     "table.limit": ("limit", "门限"),
     "table.n": ("n", "n"),
@@ -193,8 +193,24 @@ TEMPLATES: Mapping[str, Tuple[str, str]] = {
     "say.not_measured": ("{gate}: not measured: {why}", "{gate}：未测量：{why}"),
     "error.no_verb": ("no verb was given", "没有给出子命令"),
     "error.unknown_verb": ("there is no verb `{verb}`", "没有子命令 `{verb}`"),
+    "error.unrecognized": ("unrecognized arguments: {words}", "无法识别的参数：{words}"),
+    "error.did_you_mean": ("did you mean {word}?", "是不是想写 {word}？"),
+    "error.no_file": ("there is no file {path}", "文件 {path} 不存在"),
+    "error.stdin": ("standard input", "标准输入"),
+    "error.no_text": ("{name} holds no text", "{name}中没有文本"),
+    "error.columns": ("{name} has more than one column `{column}`", "{name} 中有多个列 `{column}`"),
+    "error.no_column": ("{name} has no column `{column}`", "{name} 中没有列 `{column}`"),
+    "error.columns_are": (
+        "the first line of a table names its columns; here it names {names}",
+        "表格第一行是列名，此处为 {names}",
+    ),
+    "error.no_serve": ("this bundle was built without `serve: true`", "该部署包构建时没有 `serve: true`"),
+    "error.add_serve": ("add `serve: true` to its recipe and build it again", "在配方中写 `serve: true`，重新构建"),
+    "rollback.nothing": ("there is no previous release to roll back to", "没有可回滚的上一版本"),
     "error.one_of": ("one of: {names:, }", "可用的有：{names:、}"),
     "error.damaged": ("{name} is damaged: {region}", "{name} 已损坏：{region}"),
+    "error.member": ("member {path}", "其中的文件 {path}"),
+    "error.member_header": ("header of member {path}", "其中的文件 {path} 的头部"),
     "error.copy_or_verify": (
         "copy the bundle again from where you got it; if that does not help, run `verify` there",
         "从来源处重新复制该文件；若仍然如此，请在来源处运行 `verify`",
@@ -279,7 +295,7 @@ TEMPLATES: Mapping[str, Tuple[str, str]] = {
     ),
     "install.in_doubt": (
         "its gate is INCONCLUSIVE; not shown on this device:",
-        "门限检查无法判定；在该设备上未能证明：",
+        "门禁无法判定；在该设备上未能证明：",
     ),
     "install.next": ("next: {command} predict {what}", "下一步：{command} predict {what}"),
     "install.unit": (
@@ -301,10 +317,10 @@ TEMPLATES: Mapping[str, Tuple[str, str]] = {
         "edgepack build RECIPE --set gates.{gate}=...",
         "修改门限并重新构建部署包（只需几秒）：edgepack build RECIPE --set gates.{gate}=...",
     ),
-    "install.gate_failed": ("{name} failed its gate on this device", "{name} 在该设备上未通过门限检查"),
+    "install.gate_failed": ("{name} failed its gate on this device", "{name} 在该设备上未通过门禁"),
     "install.gate_inconclusive": (
         "the gate of {name} was inconclusive on this device",
-        "{name} 在该设备上的门限检查无法判定",
+        "{name} 在该设备上的门禁无法判定",
     ),
     "install.send_receipt": ("send the receipt to the builder of the bundle", "将回执发给部署包的构建者"),
     "install.better_model": (

@@ -33,7 +33,7 @@ def test_a_terminal_has_the_language_of_its_locale(built: Any, monkeypatch: pyte
         "错误：文件 'a.tsv' 不存在\n  解决办法：",
         "阶段",
         "一致性",
-        "门限检查：未通过",
+        "门禁：未通过",
         "没有证据表明编码器优于线性模型",
     ):
         assert told in chinese and told not in english

@@ -13,6 +13,7 @@ import pytest
 import edgepack
 import edgepack_runtime
 from edgepack.artifacts import CombineName
+from edgepack.bundle.inspect import PARTS
 from edgepack.messages import TEMPLATES, figure, message, render
 from edgepack.report.i18n import in_languages, language_of_reader, shown, stage, t
 from edgepack.results import NOT_RUN_HERE, Verdict
@@ -45,17 +46,9 @@ BY_VALUE = {
     "gate": {"recall", "precision", "f1"},
     "select": {"fastest", "smallest", "plain_fastest", "plain_smallest"},
     "warn": {"warning", "error"},
-    "stage": {
-        "teacher",
-        "student",
-        "model",
-        "linear",
-        "static graph",
-        "float ONNX",
-        "INT8 ONNX",
-        "ensemble",
-        "cascade",
-    },
+    "part": set(PARTS),
+    "stage": {"teacher", "student", "model", "linear", "static graph", "float ONNX", "INT8 ONNX"}
+    | {"ensemble", "cascade"},
 }
 
 

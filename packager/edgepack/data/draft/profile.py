@@ -17,6 +17,7 @@ from edgepack.data.header import fields_of
 from edgepack.data.record_forms import flat, other_task
 from edgepack.data.tables import cells
 from edgepack.errors import RecipeInvalidError
+from edgepack.messages import message
 from edgepack.recipe.finding_log import FindingLog
 from edgepack.recipe.findings import Finding
 from edgepack.recipe.messages import listed
@@ -135,7 +136,7 @@ def profile(file: Path, advance: Callable[[int], None] = no_progress) -> FilePro
             return read(file, form, rows)
     except RowError as error:
         found = explained(error, file, encoding)
-        raise RecipeInvalidError(f"{file} cannot be used: 1 error", findings=[found]) from error
+        raise RecipeInvalidError(message("mistake.unusable", file=str(file), n=1), findings=[found]) from error
 
 
 def likely_encoding(file: Path) -> str:
@@ -189,9 +190,7 @@ def _form(file: Path, encoding: str) -> RowFormat:
         fix = f"write each object on one line: jq -c . {quote(file.name)} > {quote(f'lines-{file.stem}.jsonl')}"
         raise RowError(1, "begins a JSON object that goes on in the next lines", fix)
     if found is None:
-        what = "is not a row of a table: no separator gives the lines of the file the same number of fields"
-        fix = "separate text and label by a tab, with one row per line and a first line `text<TAB>label`"
-        raise RowError(1, what, fix)
+        raise RowError(1, message("mistake.no_row"), message("mistake.separate"))
     if file.suffix.lower() == ".csv":
         return RowFormat(TABLE, quoted=True, encoding=encoding)  # the reader chooses, as for a recipe
     return RowFormat(TABLE, found, quoted=found in ",;", encoding=encoding)
@@ -235,5 +234,5 @@ def _of_cells(file: Path, form: RowFormat, lines: Rows) -> FileProfile:
         reason = f"the file has a header ({listed(name[:40] for name in names[:10])}) and no rows below it"
         log.end("empty", None, reason, "give a file with rows")
     if not rows:
-        raise RecipeInvalidError(f"{file} cannot be used: 1 error", findings=log.findings())
+        raise RecipeInvalidError(message("mistake.unusable", file=str(file), n=1), findings=log.findings())
     return FileProfile(file, form._replace(separator=lines.separator), header, rows, columns)
