@@ -36,7 +36,7 @@ def exported(project: Project, *settings: str) -> tuple[Path, dict[str, Any]]:
 
 def test_both_files_are_measured_and_what_ships_has_a_reason(project: Project) -> None:
     folder, made = exported(project)
-    small, reason = made["small_model"], made["reason"]
+    small, reason = made["small_model"], made["reason"]["text"]
     assert (small["folder"], small["precision"], made["int8"]) == ("onnx-fp16", "float16", None)
     assert 0.45 < small["onnx_bytes"] / made["float_model"]["onnx_bytes"] < 0.55
     row = small["ledger"]
