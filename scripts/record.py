@@ -15,6 +15,8 @@ from rich.console import Console
 from rich.text import Text
 
 COLUMNS, ROWS = 104, 400
+# The length of a text, which the library counts in characters: a Chinese one takes two columns and would be squeezed.
+WIDE = re.compile(r'(<text [^>]*?) textLength="[^"]*"([^>]*>[^<]*[\u2e80-\uffef])')
 FONTS = re.compile(r"\s*@font-face \{.*?\}", re.DOTALL)  # rich fetches them from the network
 TOKENS = re.compile(r"(\x1b\[[0-9;?]*[A-Za-z]|\r|\n)")
 
@@ -55,7 +57,8 @@ def main() -> int:
     console = Console(record=True, width=COLUMNS, file=open(os.devnull, "w"), force_terminal=True)  # noqa: SIM115, PTH123
     console.print(Text(f"$ {' '.join(command)}"), style="bold")
     console.print(Text.from_ansi(screen(output)))
-    Path(target).write_text(FONTS.sub("", console.export_svg(title="edgepack")), encoding="utf-8")
+    drawn = FONTS.sub("", console.export_svg(title="edgepack"))
+    Path(target).write_text(WIDE.sub(r"\1\2", drawn), encoding="utf-8")
     return status
 
 

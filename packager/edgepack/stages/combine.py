@@ -284,7 +284,8 @@ def choose(mode: LinearMode, methods: Sequence[CombineMethod]) -> tuple[CombineN
     for method in competing[1:]:
         points, noise = 100 * (method.dev_value - encoder.dev_value), method.noise_points
         ms = quantity(method.mean_ms, "ms")
-        figures.append(message("choice.of_other", name=method.name, points=points, noise=noise, ms=ms))
+        name = message(f"stage.{method.name}")
+        figures.append(message("choice.of_other", name=name, points=points, noise=noise, ms=ms))
     return chosen.name, joined(message("choice.fastest", figures=figures), *_missed(competing))
 
 
