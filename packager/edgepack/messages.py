@@ -9,7 +9,7 @@ from typing import Annotated, Any, Final
 from pydantic import PlainSerializer, PlainValidator, WithJsonSchema
 
 from edgepack.util import toml
-from edgepack_runtime.messages import Message, add, joined, language, message, packed, render, template, unpacked
+from edgepack_runtime.messages import Message, add, joined, local, message, packed, render, template, unpacked
 
 __all__ = ["TEMPLATES", "Message", "Sentence", "figure", "joined", "local", "message", "render", "template"]
 
@@ -30,11 +30,6 @@ def _sentence(value: Any) -> str:
 
 # A text of an artifact that keeps its id and fields if it is a message.
 Sentence = Annotated[str, PlainValidator(_sentence), PlainSerializer(packed), WithJsonSchema({"type": "string"})]
-
-
-def local(text: str) -> str:
-    """`text` in the language of the locale."""
-    return render(text, language())
 
 
 def figure(shown: str) -> str:

@@ -11,7 +11,7 @@ from edgepack.data.brat import BratRows, is_brat
 from edgepack.data.workbooks import opened_sheet
 from edgepack.messages import message
 from edgepack.recipe.findings import Finding
-from edgepack.recipe.paths import WORKBOOK, on_disk
+from edgepack.recipe.paths import is_workbook
 from edgepack.recipe.validate_data import TAGGED_SUFFIXES
 from edgepack.recipe.yaml import decode
 from edgepack_runtime.rows.encodings import SAMPLE_BYTES
@@ -26,9 +26,9 @@ def no_progress(read_bytes: int) -> None:
 
 def format_of(file: Path) -> RowFormat:
     """The format by suffix, as devices have it; .conll and .bio are CoNLL, other files have tabs."""
-    suffix = on_disk(file).suffix.lower()
-    if suffix == WORKBOOK:
+    if is_workbook(file):
         return BY_SUFFIX[".csv"]._replace(separator=",")
+    suffix = file.suffix.lower()
     return RowFormat(TAGGED) if suffix in TAGGED_SUFFIXES else BY_SUFFIX.get(suffix, BY_SUFFIX[".tsv"])
 
 
@@ -43,7 +43,7 @@ def opened(file: Path, row_format: RowFormat, advance: Callable[[int], None] = n
         if is_brat(file):
             yield BratRows(file)
             return
-        if on_disk(file).suffix.lower() == WORKBOOK:
+        if is_workbook(file):
             with opened_sheet(file, row_format) as rows:
                 yield rows
             return

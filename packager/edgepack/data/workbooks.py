@@ -12,7 +12,7 @@ from typing import Any, Final
 from xml.parsers import expat
 
 from edgepack.recipe.messages import did_you_mean, listed
-from edgepack.recipe.paths import WORKBOOK, on_disk, sheet_of
+from edgepack.recipe.paths import is_workbook, on_disk, sheet_of
 from edgepack_runtime.rows.formats import RowFormat
 from edgepack_runtime.rows.lines import RowError
 from edgepack_runtime.rows.reader import Cells, Rows
@@ -148,7 +148,7 @@ def other_sheets(file: Path) -> list[str]:
     """The sheets that are not read where `file` names none."""
     from openpyxl import load_workbook
 
-    if file.suffix.lower() != WORKBOOK or sheet_of(file):
+    if not is_workbook(file) or sheet_of(file):
         return []
     book = load_workbook(file, read_only=True)
     try:

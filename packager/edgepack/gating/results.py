@@ -73,13 +73,20 @@ def worst(codes: Sequence[int]) -> ExitCode:
 
 def gates_of(results: Sequence[GateResult]) -> Gates:
     """The results as their readers see them."""
-    verdict = VERDICTS.get(worst([result.exit_code for result in results]), NOT_MEASURED)
-    return Gates("edgepack gate", verdict, tuple(map(_target_gates, results)))
+    return Gates("edgepack gate", _verdict(_worst_of(results)), tuple(map(_target_gates, results)))
+
+
+def _worst_of(results: Sequence[GateResult]) -> ExitCode:
+    return worst([result.exit_code for result in results])
+
+
+def _verdict(code: ExitCode) -> str:
+    return VERDICTS.get(code, NOT_MEASURED)
 
 
 def _target_gates(result: GateResult) -> TargetGates:
-    manifest, error = result.manifest, result.error
-    bundle = None if result.gated is None else result.gated.bundle
+    manifest, error, gated = result.manifest, result.error, result.gated
+    bundle = None if gated is None else gated.bundle
     if bundle is None and manifest is not None:
         bundle = BundleFacts(manifest.name, manifest.version, manifest.target.profile)
     return TargetGates(
@@ -87,7 +94,7 @@ def _target_gates(result: GateResult) -> TargetGates:
         result.verdict,
         result.bundle,
         bundle,
-        result.gated,
+        gated,
         None if error is None else NotGated(error.what, error.why, error.fix),
         seconds=result.seconds,
     )
@@ -95,10 +102,11 @@ def _target_gates(result: GateResult) -> TargetGates:
 
 def document(results: Sequence[GateResult]) -> dict[str, Any]:
     """All results in JSON types: common verdict and exit code, then each result with its receipt or error."""
+    code = _worst_of(results)
     return {
         "gates": FORMAT,
-        "verdict": gates_of(results).verdict,
-        "exit_code": int(worst([result.exit_code for result in results])),
+        "verdict": _verdict(code),
+        "exit_code": int(code),
         "results": [
             {
                 "target": result.target,

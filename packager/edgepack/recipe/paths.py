@@ -43,6 +43,11 @@ def on_disk(file: Path) -> Path:
     return file.with_name(file.name[: -len(sheet) - 1]) if sheet else file
 
 
+def is_workbook(file: Path) -> bool:
+    """Whether a file, or a sheet of it, is of an Excel workbook, by its name."""
+    return on_disk(file).suffix.lower() == WORKBOOK
+
+
 PATH_FIX: Final = message("mistake.path")
 
 

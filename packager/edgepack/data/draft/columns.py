@@ -53,7 +53,7 @@ def choose_columns(found: FileProfile) -> Columns:
         raise _refusal(found, *measurements_finding(measured.name, measured.values))
     written = found.column(_WRITTEN_NAMES)
     if label is None and written is not None and written.mean_length > _LONGEST_LABEL / 2:
-        reason = f"`{visible(written.name)}` holds a text of its own in each row: these rows are for generation of text"
+        reason = f"`{visible(written.name)}` holds a different text in each row: these rows are for generation of text"
         raise _refusal(found, reason, "name the column that has the labels `label`; a model that writes is not served")
     if label is None or text is None:
         missing = "labels: few different short values" if label is None else "texts"

@@ -22,7 +22,7 @@ from edgepack.recipe.finding_log import FindingLog
 from edgepack.recipe.findings import Finding
 from edgepack.recipe.messages import listed
 from edgepack.recipe.model import LabelSeparator
-from edgepack.recipe.paths import WORKBOOK, on_disk
+from edgepack.recipe.paths import is_workbook
 from edgepack.tasks.cells import json_list, labels_in
 from edgepack.tasks.labelled_spans import are_spans
 from edgepack.tasks.tags import is_tag
@@ -125,7 +125,7 @@ def profile(file: Path, advance: Callable[[int], None] = no_progress) -> FilePro
     """
     if file.exists() and not file.is_file() and not file.is_dir():  # to open a pipe would wait for its writer
         raise RecipeInvalidError(f"{file} is not a regular file", fix="write the rows to a file, and give that")
-    encoding = "utf-8" if on_disk(file).suffix.lower() == WORKBOOK else likely_encoding(file)
+    encoding = "utf-8" if is_workbook(file) else likely_encoding(file)
     try:
         form = _form(file, encoding)
         with opened(file, form, advance) as rows:
@@ -169,7 +169,7 @@ def _sample(file: Path, encoding: str) -> tuple[str, ...]:
 
 
 def _form(file: Path, encoding: str) -> RowFormat:
-    if on_disk(file).suffix.lower() == WORKBOOK:
+    if is_workbook(file):
         return format_of(file)
     if is_brat(file):
         return RowFormat(JSON)

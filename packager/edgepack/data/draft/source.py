@@ -20,7 +20,7 @@ from edgepack.progress import Progress
 from edgepack.recipe.finding_log import FindingLog
 from edgepack.recipe.messages import listed
 from edgepack.recipe.model import Columns, LabelSeparator, SplitName
-from edgepack.recipe.paths import WORKBOOK, on_disk
+from edgepack.recipe.paths import is_workbook, on_disk
 from edgepack.recipe.validate_data import TABLE_SUFFIXES, TAGGED_SUFFIXES
 from edgepack.util.text_digests import visible
 from edgepack_runtime.rows.encodings import CONVERTED
@@ -72,7 +72,7 @@ class DraftSource:
         if self.form.kind == TAGGED:
             return f"{self.file}: {self._encoding}, a token and its tag on each line; {self.columns.task}"
         separator = self.form.separator
-        if on_disk(self.file).suffix.lower() == WORKBOOK:
+        if is_workbook(self.file):
             others = other_sheets(self.file)
             form = f"the first sheet, without {listed(others)}" if others else "a sheet"
         elif separator is None:
