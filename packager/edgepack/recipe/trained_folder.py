@@ -207,6 +207,8 @@ def _problems(folder: Path, fields: Mapping[str, Any], name: str, *, is_paddle: 
     problems += huggingface_config.tokenizer_problems(folder)
     if not any(is_file(folder / one) for one in (VOCAB_NAME, FAST_TOKENIZER)):
         problems.append(f"it lacks {VOCAB_NAME}")
+    elif not problems:
+        problems += huggingface_config.vocabulary_problems(folder, fields.get("vocab_size"))
     for problem in problems:
         yield f"it cannot be converted: {problem}", CHECKPOINT_FIX
 
