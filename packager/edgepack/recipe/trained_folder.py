@@ -195,7 +195,8 @@ def _problems(folder: Path, fields: Mapping[str, Any], name: str, *, is_paddle: 
         else:
             yield (
                 f"`architectures` is {name[:80]}",
-                "give a folder of BertFor... or ErnieFor...SequenceClassification or ...TokenClassification",
+                "give one of BertFor... or ErnieFor...SequenceClassification or ...TokenClassification; or export this "
+                "one to ONNX (docs/how-to/your-own-classifier.md)",
             )
     elif fields.get("problem_type") == "regression" or _outputs(fields)[0] == 1:
         yield "it gives one number for a text (regression), not labels", "give a classifier of two labels at least"
