@@ -103,13 +103,19 @@ class Source:
             yield f"note: and {counted(len(self._long) - _SHOWN, 'more row')} of {_LONG_ROW} lines or more"
 
     def rows(self) -> Iterator[InputRow]:
-        """The next rows."""
+        """The next rows.
+
+        Raises:
+            UsageError: the rest cannot be read.
+        """
         rows, lines, width = self.file, self.file.lines, len(self.header)
         read: Any = self._of_json if rows.format.kind == JSON else self._of_fields if width else self._of_line
         for number, found in self._found:
             if rows.last - number >= _LONG_ROW:
                 self._long.append(f"{number} to {rows.last}")
             if isinstance(found, RowError):
+                if found.ends:
+                    raise self._refused(found)
                 fields = [*found.fields, *[""] * width][:width]  # as many cells as the header has
                 yield InputRow(number, None, self._refused(found), lines.offset, fields)
             elif self._suffix == ".txt" and not self._blank_rows and not found.strip():

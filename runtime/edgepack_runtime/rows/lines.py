@@ -38,6 +38,7 @@ class RowError(Exception):
     kind: str = "unreadable"
     fatal: bool = True  # whether the rows after it make no sense either
     fields: Sequence[str] = ()  # of a row of a table that has another form than the others
+    ends: bool = False  # whether the rows after it are not read at all
 
 
 @dataclass(eq=False)

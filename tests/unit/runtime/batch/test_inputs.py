@@ -318,6 +318,25 @@ def test_a_row_of_many_lines_is_noted(tmp_path: Path) -> None:
         assert list(source.notes()) == ["note: lines 5 to 199 of b.csv are one row: check the quotation marks there"]
 
 
+@pytest.mark.parametrize(
+    ("name", "content", "named"),
+    [
+        ("a.csv", 'text,label\n好,1\n"开,1\n' + "差,0\n" * 500, "line 3 of a.csv, with the lines up to"),
+        ("a.json", '[{"text": "好"} {"text": "差"}]', "line 1 of a.json lacks a comma"),
+    ],
+)
+def test_what_ends_before_the_end_of_a_file_is_no_bad_row_but_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, content: str, named: str
+) -> None:
+    monkeypatch.setattr("edgepack_runtime.rows.reader.MAX_LINE_BYTES", 1000)
+    with inputs.opened(file(tmp_path, name, content)) as source:
+        rows = source.rows()
+        assert next(rows).item == "好"
+        with pytest.raises(UsageError) as caught:
+            next(rows)
+    assert caught.value.what.startswith(named)
+
+
 def test_the_column_that_is_meant_is_named(tmp_path: Path) -> None:
     with pytest.raises(UsageError) as caught, inputs.opened(file(tmp_path, "a.csv", "id, Text\n1,好\n")):
         pass
