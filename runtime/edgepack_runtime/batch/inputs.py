@@ -20,6 +20,7 @@ from edgepack_runtime.rows.lines import (
     NotUtf8Error,
     RowError,
     as_utf8,
+    begun,
     open_stream,
     refuse_non_text,
     with_line_feeds,
@@ -27,7 +28,7 @@ from edgepack_runtime.rows.lines import (
 from edgepack_runtime.rows.reader import BROKEN_CSV, Rows
 from edgepack_runtime.rows.table import Table
 from edgepack_runtime.util.fs import os_errors
-from edgepack_runtime.util.texts import ENCODINGS, UTF8, UTF16, Item, counted, item_from_fields, require_text
+from edgepack_runtime.util.texts import ENCODINGS, UTF8, UTF16, Item, counted, is_unseen, item_from_fields, require_text
 
 _WORKBOOKS = (".xlsx", ".xls", ".ods")
 MAX_LINE_BYTES = 4 * 1024 * 1024  # of one line; the tokenizer needs 300 MiB for a word of that size
@@ -112,7 +113,7 @@ class Source:
             if isinstance(found, RowError):
                 fields = [*found.fields, *[""] * width][:width]  # as many cells as the header has
                 yield InputRow(number, None, self._refused(found), lines.offset, fields)
-            elif self._suffix == ".txt" and not self._blank_rows and not found.strip():
+            elif self._suffix == ".txt" and not self._blank_rows and is_unseen(found):
                 rows.blank += 1
             else:
                 try:
@@ -126,7 +127,7 @@ class Source:
 
     def _of_fields(self, fields: Sequence[str], where: str) -> Item:
         for column, place in zip(self._columns, self._places):
-            if not fields[place].strip():
+            if is_unseen(fields[place]):
                 raise UsageError(
                     f"column `{column}` of {where} is empty", fix=f"{_GO_ON}, or write a text there, or remove the row"
                 )
@@ -266,7 +267,7 @@ def opened(
 
 
 def standard_input(columns: Sequence[str], encoding: str = UTF8) -> Source:
-    """The rows on standard input, one per line. The first read decides whether it is in `encoding`.
+    """The rows on standard input, one per line. The first line or more decides whether it is in `encoding`.
 
     Raises:
         UsageError: it has another encoding.
@@ -275,7 +276,7 @@ def standard_input(columns: Sequence[str], encoding: str = UTF8) -> Source:
     stream = sys.stdin.buffer
     assert isinstance(stream, io.BufferedReader)
     with os_errors(f"{STDIN} cannot be read"):
-        text = _checked(stream, STDIN, encoding)
+        text = _checked(begun(stream), STDIN, encoding)
     return Source(text, STDIN, ".txt", columns, encoding=encoding, blank_rows=True)
 
 
