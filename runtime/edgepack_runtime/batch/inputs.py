@@ -36,6 +36,7 @@ STDIN = "standard input"
 _FIXES = [f"name the column that holds the {what} {{}}" for what in ("texts: --column", "second texts: --pair-column")]
 _LONG_ROW = 50  # lines of one row; a quotation mark that nobody closed takes in all lines up to the next one
 _SHOWN = 5  # of these
+_SHOWN_NAMES, _NAME_CHARACTERS = 20, 40  # of columns
 _GO_ON = "give --output FILE, which leaves such rows without an answer"
 
 
@@ -157,7 +158,7 @@ class Source:
         alike = [name for name in self.header if name.strip().lower() == column.lower()]
         raise UsageError(
             message("error.columns" if found else "error.no_column", name=str(self._name), column=column),
-            why=message("error.columns_are", names=", ".join(self.header)),
+            why=message("error.columns_are", names=", ".join(map(_name, self.header[:_SHOWN_NAMES]))),
             fix="rename one of them in its first line" if found else fix.format(repr(alike[0]) if alike else "NAME"),
         )
 
@@ -171,6 +172,11 @@ class Source:
             )
         lines = f", with the lines up to {self.file.last}," if self.file.last > (error.line or 0) else ""
         return _refusal(error, self._name, lines if error.kind == BROKEN_CSV else "")
+
+
+def _name(column: str) -> str:
+    """The name of a column in a message: the first line of a table without a header may be a whole text."""
+    return column if len(column) <= _NAME_CHARACTERS else column[:_NAME_CHARACTERS] + "..."
 
 
 def _refusal(error: RowError, name: str, lines: str = "") -> UsageError:

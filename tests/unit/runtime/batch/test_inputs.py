@@ -41,6 +41,7 @@ def lines_of(stream: io.RawIOBase | io.BytesIO, name: str, *columns: str) -> Ite
         ("a.txt", "\ufeff很好\r\n  差 "),
         ("a.tsv", "id\ttext\n1\t很好\n2\t  差 \n"),
         ("a.csv", '\ufefftext,id\n很好,1\n"  差 ",2\n'),
+        ("a.csv", "\n \ntext;id\n很好;1\n  差 ;2\n"),
         ("a.jsonl", '{"text": "很好", "id": 1}\n{"text": "  差 "}\n'),
     ],
 )
@@ -153,6 +154,12 @@ def test_an_error_names_the_option_for_a_missing_column(tmp_path: Path) -> None:
             inputs.read_texts(path, *columns)
         assert caught.value.fix.endswith(f": {option} NAME")
     assert inputs.read_texts(path, "q1", "q2") == [("1", "2")]
+
+
+def test_the_names_of_columns_are_few_and_short_in_a_message(tmp_path: Path) -> None:
+    with pytest.raises(UsageError) as caught:
+        inputs.read_texts(file(tmp_path, "a.csv", "好吃" * 20_000 + ",b" * 100 + "\n" + "差" + ",c" * 100 + "\n"))
+    assert "好吃" * 20 + "..., b, b" in caught.value.why and len(caught.value.why) < 200
 
 
 def test_pairs_on_a_stream_are_answered_line_by_line() -> None:
