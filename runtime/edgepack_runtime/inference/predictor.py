@@ -239,7 +239,8 @@ class Predictor:
 
     def timed_predict(self, text: Item, text_pair: Optional[str] = None) -> Tuple[Prediction, Split]:
         """`predict` with the time of each part. Raises as `predict`."""
-        item = self._checked(text if text_pair is None else _pair(text, text_pair), "the text")
+        item = text if text_pair is None else _pair(text, text_pair)
+        self._checked(item, "the pair" if isinstance(item, tuple) else "the text")
         predictions, split = self.timed_batch((item,))
         return predictions[0], split
 

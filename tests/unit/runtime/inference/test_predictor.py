@@ -126,7 +126,7 @@ def test_an_empty_text_is_refused(predictor: Predictor, pairs: Predictor, tokens
         assert [next(answers), next(answers)] == model.predict(["好", "差"])
         with pytest.raises(UsageError, match="item 3 is empty"):
             next(answers)
-    with pytest.raises(UsageError, match="text 2 of the text is empty"):
+    with pytest.raises(UsageError, match="text 2 of the pair is empty"):
         pairs.predict("好", empty)
     with pytest.raises(UsageError, match="text 1 of item 2 is empty"):
         pairs.predict([("好", "差"), (empty, "好")])
