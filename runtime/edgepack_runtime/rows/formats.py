@@ -84,10 +84,10 @@ def dialect_of(lines: Sequence[str], row_format: RowFormat) -> Dialect:
 def _csv_separator(lines: Sequence[str]) -> str:
     """The separator of a .csv that begins with `lines`.
 
-    Spreadsheet programs write semicolons where a comma is for decimals, and tabs as "Unicode text". The first line
-    holds the separator; where it holds several, the lines decide, and the comma if they do not.
+    Spreadsheet programs write semicolons where a comma is for decimals, and tabs as "Unicode text". The first line with
+    content holds the separator; where it holds several, the lines decide, and the comma if they do not.
     """
-    first = next(iter(lines), "")
+    first = next(filter(str.strip, lines), "")
     found = [one for one in _OF_CSV if one in first] or [","]
     return next((one for one in found if len(found) == 1 or _splits_alike(lines, one, quoted=True)), found[0])
 
