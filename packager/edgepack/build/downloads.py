@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 
 from edgepack.bundle import bundled_interpreters, wheels
 from edgepack.bundle.target_spec import target_specs
 from edgepack.messages import message
 from edgepack.recipe import hub
+from edgepack.recipe.findings import Finding
 from edgepack.recipe.hub import HubModel
 from edgepack.recipe.model import AnyRecipe, Recipe
 from edgepack.targets.context import BuildContext
+from edgepack.training import environment
 from edgepack.util.text import counted, mib
 
 
@@ -21,6 +24,7 @@ class Downloads:
     models: tuple[HubModel, ...]
     packages: tuple[str, ...]
     offline: bool = False  # nothing may be fetched
+    uninstalled: tuple[str, ...] = ()  # packages of this Python that the build needs; no build installs them
 
     def __bool__(self) -> bool:
         return bool(self.models or self.packages)
@@ -35,10 +39,18 @@ class Downloads:
         if self.packages:
             parts.append(f"{counted(len(self.packages), 'package')} for the bundles")
         if not parts:
-            return message("say.no_downloads")
+            return message("say.no_files", names=self.uninstalled) if self.uninstalled else message("say.no_downloads")
         if self.offline:
             return f"missing: {', '.join(parts)}; with --offline a build ends with exit code 4 where it needs them"
         return f"downloads: {', '.join(parts)}"
+
+    def findings(self, file: Path) -> list[Finding]:
+        """The warning about what is not installed, with the fix that a build names. `file` is the recipe."""
+        errors = map(environment.not_installed, self.uninstalled[:1])
+        return [
+            Finding("warning", file, None, message("mistake.with_why", what=one.what, why=one.why), one.fix)
+            for one in errors
+        ]
 
 
 def missing(recipe: AnyRecipe, context: BuildContext) -> Downloads:
@@ -57,7 +69,9 @@ def missing(recipe: AnyRecipe, context: BuildContext) -> Downloads:
             package.file_name for package in bundled_interpreters.missing(recipe, profile, context)
         )
     models = hub.models(recipe) if isinstance(recipe, Recipe) else ()
-    return Downloads(tuple(model for model in models if not model.is_cached), tuple(packages), context.offline)
+    uninstalled = environment.lacking() if recipe.needs_paddle else ()
+    absent = tuple(model for model in models if not model.is_cached)
+    return Downloads(absent, tuple(packages), context.offline, uninstalled)
 
 
 def _size(model: HubModel) -> str:

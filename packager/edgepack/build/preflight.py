@@ -15,7 +15,7 @@ from edgepack.data.suitability import LabelledRows, row_findings
 from edgepack.errors import EdgepackError, EnvironmentUnfitError, UsageError
 from edgepack.messages import message
 from edgepack.recipe import hub
-from edgepack.recipe.model import AnyRecipe, CustomRecipe, FolderRecipe, Recipe
+from edgepack.recipe.model import AnyRecipe, CustomRecipe, Recipe
 from edgepack.results import with_candidate
 from edgepack.stages import train
 from edgepack.stages.bundle import BundleStage
@@ -56,7 +56,7 @@ def check_inputs(recipe: AnyRecipe, ctx: Context, rows: Stage[Any], *, cached: b
     if isinstance(found, DataArtifact):
         assert not isinstance(recipe, CustomRecipe), "it has examples"
         warnings = len(found.warnings) + len(row_findings(recipe, LabelledRows.of(found)))
-    if isinstance(recipe, Recipe | FolderRecipe):
+    if recipe.needs_paddle:
         environment.versions()
     if isinstance(found, ExamplesArtifact):
         warnings = len(gates.examples_out_of_reach(recipe.gates.accuracy, found.rows))

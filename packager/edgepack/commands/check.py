@@ -96,8 +96,9 @@ def command(context: click.Context, recipe: Path, settings: tuple[str, ...], pro
         rows = _check_examples(loaded, recipe, console)
     else:
         rows = _check_known_rows(loaded, recipe, console)
-    console.findings(lacking)
-    console.line(downloads.missing(loaded, build_context).sentence)
+    to_fetch = downloads.missing(loaded, build_context)
+    console.findings([*lacking, *to_fetch.findings(recipe)])
+    console.line(to_fetch.sentence)
     options.print_line(local(message("say.valid", recipe=recipe, rows=rows)))
 
 

@@ -62,6 +62,7 @@ def command(
     console = options.console(context)
     for note in loaded.notes:
         console.line(note)
+    console.findings(planned.downloads.findings(recipe))
     console.show(tables.plan(planned, results.root, build_command, live=console.is_terminal))
 
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from itertools import islice
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import chain, islice
 from pathlib import Path
 from typing import Final
 
+from edgepack.data.choose_columns import choose_columns
+from edgepack.data.column_counts import counted_cells
 from edgepack.data.detect import (
     LABEL_NAMES,
     PAIR_NAMES,
@@ -14,10 +16,12 @@ from edgepack.data.detect import (
     likely_columns,
     looks_like_a_row,
 )
+from edgepack.errors import RecipeInvalidError
 from edgepack.messages import message
 from edgepack.recipe.finding_log import FindingLog
 from edgepack.recipe.messages import did_you_mean, listed
 from edgepack.recipe.validate_data import is_number
+from edgepack.recipe.yaml import scalar
 from edgepack.util.text_digests import visible
 from edgepack_runtime.rows.formats import SAMPLE_ROWS, SEPARATORS, likely_separator, rename
 from edgepack_runtime.rows.lines import RowError
@@ -26,6 +30,8 @@ from edgepack_runtime.rows.table import Table
 
 Wanted = Mapping[str, str]  # key of `data.columns` -> name of the column, texts first
 Positions = tuple[int, ...]  # of the wanted columns in a row, from 0
+
+_COUNTED_ROWS: Final = 20_000  # from which columns are recognised, in place of the wanted ones
 
 _USUAL_NAMES: Final = {"text": TEXT_NAMES, "text_pair": PAIR_NAMES, "label": LABEL_NAMES, "labels": LABEL_NAMES}
 
@@ -63,7 +69,11 @@ def find_columns(table: Table, below: Iterator[Cells], wanted: Wanted, log: Find
     if all(len(places) == 1 for places in found):
         return tuple(place for [place] in found)
     sample = [fields_of(row) for _, row in islice(below, SAMPLE_ROWS)]
-    for reason, fix in _instead(table, sample, wanted) or _missing(table, wanted, log.columns_place):
+    problems = _instead(table, sample, wanted)
+    if not problems:
+        rows = chain(sample, (fields_of(row) for _, row in islice(below, _COUNTED_ROWS)))
+        problems = list(_missing(table, wanted, log.columns_place, _recognised(log.file, table, rows, wanted)))
+    for reason, fix in problems:
         log.end("column", table.line, reason, fix)
     return None
 
@@ -97,7 +107,20 @@ def _instead(table: Table, sample: Sequence[Sequence[str]], wanted: Wanted) -> l
     return [(reason, fix)]
 
 
-def _missing(table: Table, columns: Wanted, place: str) -> Iterator[tuple[str, str]]:
+def _recognised(file: Path, table: Table, rows: Iterable[Sequence[str]], wanted: Wanted) -> str:
+    """`data.columns` with what `edgepack init` finds for the columns that are missing; empty if it finds none."""
+    names = [name.strip() for name in table.first]
+    try:
+        found = choose_columns(counted_cells(file, table.file.format, names, rows)).wanted
+    except RecipeInvalidError:
+        return ""
+    both = {key: name if len(table.places(name)) == 1 else found.get(key, "") for key, name in wanted.items()}
+    is_whole = found.keys() == wanted.keys() and len(set(both.values())) == len(both)
+    return _written({key: scalar(name) for key, name in both.items()}) if is_whole else ""
+
+
+def _missing(table: Table, columns: Wanted, place: str, recognised: str) -> Iterator[tuple[str, str]]:
+    """Reason and fix of each column that is missing. `recognised` columns are ready to paste."""
     shown, names = _shown(table.first), {name.strip() for name in table.first}
     for key, wanted in columns.items():
         places = table.places(wanted)
@@ -106,8 +129,11 @@ def _missing(table: Table, columns: Wanted, place: str) -> Iterator[tuple[str, s
         if places:
             yield f"duplicate column `{wanted}` in the header: {shown}", "rename one of the two"
             continue
-        near = did_you_mean(wanted, names - {""}, message("mistake.header_first"))
-        fix = message("mistake.set_column", near=near, key=key, place=place)
+        near = did_you_mean(wanted, names - {""}, "")
+        fix = message("mistake.write_columns", place=place, columns=recognised)
+        if near or not recognised:
+            near = near or message("mistake.header_first")
+            fix = message("mistake.set_column", near=near, key=key, place=place)
         yield message("mistake.no_column", column=wanted, header=shown), fix
 
 

@@ -90,7 +90,7 @@ def suggest_max_length(lengths: Lengths) -> int:
 
 
 def check_lengths(
-    lengths: Mapping[Any, Lengths], limits: Mapping[str, int], file: Path, most: int = MAX_TOKENS
+    lengths: Mapping[Any, Lengths], limits: Mapping[str, int], file: Path, most: int | None = MAX_TOKENS
 ) -> list[Finding]:
     """Warn if a limit truncates more than MAX_CUT_SHARE of the texts of train or test.
 
@@ -98,7 +98,7 @@ def check_lengths(
         lengths: by split; only `train` and `test` are read.
         limits: recipe key -> max_length in tokens, as in `{"student.max_length": 128}`.
         file: the file that findings name: the recipe, if it is known.
-        most: tokens that the models can read.
+        most: tokens that the models can read; None if nothing but `limits` is sure, as of an imported graph.
     """
     findings = []
     for limit in sorted(set(limits.values())):
@@ -109,10 +109,18 @@ def check_lengths(
                 continue
             p99 = lengths[split].percentile(0.99)
             reason = message("found.cut_texts", share=share, split=split, limit=limit, keys=keys, p99=p99)
-            wanted = min(suggest_max_length(lengths[split]), most)
-            fix = message("found.use_length", wanted=wanted) if wanted > limit else message("found.shorten")
+            fix = _fix(suggest_max_length(lengths[split]), limit, most)
             findings.append(Finding("warning", file, None, reason, fix))
     return findings
+
+
+def _fix(wanted: int, limit: int, most: int | None) -> str:
+    """What helps long texts: windows always, a longer limit if the model has the positions."""
+    windows = message("found.windows")
+    if most is None:
+        return message("found.windows_or_graph", windows=windows)
+    wanted = min(wanted, most)
+    return message("found.windows_or_length", windows=windows, wanted=wanted) if wanted > limit else windows
 
 
 def describe_lengths(lengths: Mapping[Any, Lengths]) -> str:

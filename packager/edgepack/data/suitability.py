@@ -84,8 +84,10 @@ def check_suited(recipe: TextKinds, rows: LabelledRows, file: Path | None = None
     return [*found, *check_lengths(rows.lengths, limits, file, _positions(recipe))]
 
 
-def _positions(recipe: TextKinds) -> int:
-    """The most tokens that each model of the recipe can read, as far as that is known."""
+def _positions(recipe: TextKinds) -> int | None:
+    """The most tokens that each model of the recipe can read, as far as that is known; None of an imported graph."""
+    if isinstance(recipe, ImportedTextRecipe):
+        return None
     models: list[Any] = []
     if isinstance(recipe, FolderRecipe):
         models = [recipe.model.folder]

@@ -329,6 +329,11 @@ class BaseRecipe(Section):
         return True
 
     @property
+    def needs_paddle(self) -> bool:
+        """Whether a build trains, loads or converts a model with the Paddle stack."""
+        return True
+
+    @property
     def notes(self) -> tuple[str, ...]:
         """What a command prints once about a valid recipe."""
         return ()
@@ -411,6 +416,10 @@ class LinearRecipe(TextRecipe):
         return False
 
     @property
+    def needs_paddle(self) -> bool:
+        return False
+
+    @property
     def notes(self) -> tuple[str, ...]:
         if not self._ignored:
             return ()
@@ -461,6 +470,11 @@ class ImportedModel(Section):
         return {"model": self.graph} if isinstance(self.graph, str) else self.graph
 
 
+def _is_of_paddle(graph: str) -> bool:
+    """Whether an imported graph is converted, and not ONNX already."""
+    return not graph.endswith(".onnx")
+
+
 class ImportedQuantize(Section):
     """INT8 of an imported model."""
 
@@ -509,6 +523,10 @@ class CustomRecipe(BaseRecipe):
     def requirements(self) -> Path | None:
         return None if self.packages is None else Path(self.packages)
 
+    @property
+    def needs_paddle(self) -> bool:
+        return any(_is_of_paddle(graph) for graph in self.model.graphs.values())
+
 
 class ImportedTextModel(Section):
     """A classifier of texts that edgepack did not train, with a BERT-type vocabulary."""
@@ -550,6 +568,10 @@ class ImportedTextRecipe(TextRecipe):
     data: ImportedData = Field(description="The labelled rows.")
     quantize: ImportedQuantize = Field(ImportedQuantize(), description="INT8 of the graph.")
     _notes: tuple[str, ...] = PrivateAttr(())
+
+    @property
+    def needs_paddle(self) -> bool:
+        return _is_of_paddle(self.model.graph)
 
     @property
     def notes(self) -> tuple[str, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import re
 from collections.abc import Callable, Collection, Iterator
@@ -20,6 +21,9 @@ from edgepack_runtime.rows.encodings import is_binary, not_utf8
 
 KeyPath = tuple[str | int, ...]
 Problem = tuple[KeyPath, str, str]  # where, reason, fix
+
+_PLAIN: Final = re.compile(r"[A-Za-z_\u4e00-\u9fff][\w./-]*\Z")
+_WORDS: Final = ("true", "false", "null")
 
 
 @dataclass(frozen=True)
@@ -320,6 +324,14 @@ def _line(node: Node) -> int:
 
 def _place(node: Node) -> Place:
     return Place(_line(node), int(node.start_mark.column) + 1)
+
+
+def scalar(text: str) -> str:
+    """`text` as a YAML scalar. A dollar sign is doubled, because recipes expand variables."""
+    text = text.replace("$", "$$")
+    if _PLAIN.match(text) and text.lower() not in _WORDS:
+        return text
+    return json.dumps(text, ensure_ascii=not text.isprintable())
 
 
 def _error(file: Path, line: int | None, reason: str, fix: str) -> Finding:

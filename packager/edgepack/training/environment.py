@@ -17,6 +17,7 @@ from typing import Final
 from packaging.requirements import Requirement
 
 from edgepack.errors import EnvironmentUnfitError
+from edgepack.messages import message
 from edgepack.progress import SILENT, Progress
 from edgepack.recipe import hub
 from edgepack.util import hardware, process
@@ -26,7 +27,7 @@ GPU_BUILD: Final = "paddlepaddle-gpu"  # the distribution with CUDA; its files a
 CONSTRAINTS: Final = Path(__file__).parent / "constraints.txt"
 # Only the pip of this Python finds the installed edgepack.
 _PIP: Final = f"{shlex.quote(sys.executable)} -m pip install -c {shlex.quote(str(CONSTRAINTS))} 'edgepack[paddle]'"
-FIX: Final = f"run `make install`, or `{_PIP}`, in Python 3.10-3.12"
+FIX: Final = message("mistake.paddle_fix", pip=_PIP)
 _NOT_ASKED_FOR: Final = ("pip", "setuptools")  # nothing requires them, so pip keeps the installed ones
 _LIBRARY_FIX: Final = (
     "install the system's package with that library: on Debian and Ubuntu, libgomp.so.1 is in libgomp1"
@@ -90,20 +91,26 @@ def has_both_builds() -> bool:
     return has_gpu_build() and _version("paddlepaddle") is not None
 
 
+def lacking() -> tuple[str, ...]:
+    """Packages of the Paddle stack that are not installed. Nothing is imported."""
+    return tuple(package for package, version in installed().items() if version is None)
+
+
+def not_installed(package: str) -> EnvironmentUnfitError:
+    """The error of a build that lacks `package`."""
+    what = message("mistake.no_package", package=package)
+    return EnvironmentUnfitError(what, why=message("mistake.paddle_why"), fix=FIX)
+
+
 def versions() -> dict[str, str]:
     """Installed versions of the Paddle stack. The GPU build of Paddle counts as `paddlepaddle`.
 
     Raises:
         EnvironmentUnfitError: a package is missing.
     """
-    found: dict[str, str] = {}
-    for package, version in installed().items():
-        if version is None:
-            raise EnvironmentUnfitError(
-                f"{package} is not installed", why="training, quantization and export need it", fix=FIX
-            )
-        found[package] = version
-    return found
+    for package in lacking():
+        raise not_installed(package)
+    return {package: str(version) for package, version in installed().items()}
 
 
 def settings(environment: Mapping[str, str] | None = None, root: Path = Path("/")) -> tuple[Setting, ...]:

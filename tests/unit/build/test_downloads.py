@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -18,6 +19,7 @@ from edgepack.bundle.target_spec import TargetSpec
 from edgepack.errors import EnvironmentUnfitError
 from edgepack.recipe import hub
 from edgepack.recipe.loader import load_recipe
+from edgepack.recipe.model import CustomRecipe, ImportedTextRecipe
 from edgepack.targets.context import BuildContext
 from edgepack.targets.profile_file import load_profiles
 
@@ -102,7 +104,16 @@ def test_cached_models_and_packages_are_not_downloaded(write: Write, tmp_path: P
     assert set(found.packages) - set(fewer.packages) == {f"onnxruntime {onnxruntime.version} {profile.machine}"}
 
 
+def test_a_graph_of_paddle_is_converted_with_paddle_and_onnx_is_not() -> None:
+    for graph, needed in (("a.onnx", False), ("exported", True), ("exported/inference.json", True)):
+        for kind in (ImportedTextRecipe, CustomRecipe):
+            model: Any = SimpleNamespace(graph=graph, graphs={"model": graph})
+            assert kind.model_construct(model=model).needs_paddle == needed
+
+
 def test_no_downloads_are_reported_too() -> None:
+    absent = downloads.Downloads((), (), uninstalled=("paddlepaddle", "paddlenlp"))
+    assert str(absent) == "downloads: no file, but packages of this Python are missing: paddlepaddle, paddlenlp"
     assert str(downloads.Downloads((), ())) == "downloads: none, everything is on this machine"
     assert str(downloads.Downloads((), ("a 1",), offline=True)).startswith(
         "missing: 1 package for the bundles; with --offline"

@@ -21,7 +21,7 @@ def test_examples_that_are_too_few_for_the_min_are_counted_before_the_first_buil
 ) -> None:
     lines: list[str] = []
     gates = SimpleNamespace(accuracy=AccuracyGate.model_validate({"min": 0.95}))
-    recipe: Any = SimpleNamespace(gates=gates, targets=())
+    recipe: Any = SimpleNamespace(gates=gates, targets=(), needs_paddle=False)
     stage, progress = ExamplesStage(Path(), "text"), SimpleNamespace(line=lines.append)
     result = StageResult("examples", ExamplesArtifact(Path(), "text", rows), "", {})
     ctx = Context(progress=cast(Any, progress)).with_result(stage, result)

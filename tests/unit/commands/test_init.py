@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import json
+import sys
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
 
 from edgepack import cli
+from edgepack.errors import EnvironmentUnfitError
+from edgepack.training import environment
 from edgepack_runtime.errors import ExitCode
 
 
@@ -104,3 +108,65 @@ def test_a_wrong_column_names_the_place_in_the_recipe_and_the_name_that_is_meant
     output = " ".join(result.output.split())
     assert "the column `reviews` is not in the header" in output
     assert f"did you mean `review`? set `data.columns.text` ({recipe}:8) to the name of the column" in output
+
+
+def test_columns_that_init_would_recognise_are_named_ready_to_paste(folder: Path) -> None:
+    rows = "".join(f"{n},房间很{'好' * n}，早餐也不错,{'好评' if n % 2 else '差评'}\n" for n in range(1, 30))
+    recipe = folder / "recipe.yaml"
+    head = "edgepack: 1\nname: a\nversion: 0.1.0\nlinear: only\ndata:\n  train: train.csv\n  dev: dev.csv\n"
+    for split in ("train", "dev", "test"):
+        new = rows.replace("早餐", {"train": "早餐", "dev": "服务", "test": "位置"}[split])
+        (folder / f"{split}.csv").write_text(f"序号,评论 内容,情感\n{new}", encoding="utf-8")
+    recipe.write_text(f"{head}  test: test.csv\n", encoding="utf-8")
+    output = run("check", "recipe.yaml").output
+    columns = 'columns: {text: "评论 内容", label: 情感}'
+    assert f"fix: write below `data` (recipe.yaml:5): `{columns}`" in output
+    recipe.write_text(f"{head}  test: test.csv\n  {columns}\n", encoding="utf-8")
+    assert run("check", "recipe.yaml").exit_code == 0
+    recipe.write_text(f"{head}  test: test.csv\n  columns: {{label: 序号}}\n", encoding="utf-8")
+    assert 'columns: {text: "评论 内容", label: 序号}' in run("check", "recipe.yaml").output  # what is there is kept
+
+
+def test_a_trained_folder_is_named_with_a_recipe_to_paste(folder: Path) -> None:
+    trained = folder / "output sentiment"
+    trained.mkdir()
+    (trained / "config.json").write_text("{}")
+    (trained / "model_state.pdparams").write_bytes(b"")
+    result = run("init", trained.name)
+    assert result.exit_code == ExitCode.RECIPE_INVALID
+    assert "output sentiment is a trained model, and not rows" in result.output
+    lines = [line.strip() for line in result.output.splitlines()]
+    recipe = lines[lines.index("edgepack: 1") :]
+    assert recipe == [
+        "edgepack: 1",
+        "name: output-sentiment",
+        "version: 0.1.0",
+        'model: {folder: "output sentiment"}',
+        "data: {test: ROWS.xlsx, columns: {text: TEXT, label: LABEL}}",
+    ]
+    assert not (folder / "recipe.yaml").exists()
+    (folder / "recipe.yaml").write_text("\n".join(recipe), encoding="utf-8")
+    checked = run("check", "recipe.yaml").output
+    assert "recipe.yaml:4:9: error: `model.folder`: it cannot be converted: it lacks vocab.txt" in checked
+
+
+@pytest.mark.parametrize(("linear", "missing"), [("auto", True), ("only", False)])
+def test_a_missing_paddle_is_a_warning_with_the_fix_of_the_build(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, linear: str, missing: bool
+) -> None:
+    assert run("init", "reviews.tsv").exit_code == 0
+    monkeypatch.setattr(environment, "_version", lambda name: None)
+    monkeypatch.setitem(sys.modules, "paddle", None)  # nothing imports it
+    for command in ("check", "plan"):
+        result = run(command, "recipe.yaml", "--set", f"linear={linear}")
+        assert result.exit_code == 0, result.output
+        output = " ".join(result.output.split())
+        assert ("warning: paddlepaddle is not installed: training, quantization and export" in output) == missing
+        assert (" ".join(environment.FIX.split()) in output) == missing
+        assert ("downloads: none, everything is on this machine" in output) <= (not missing)
+    if missing:
+        with pytest.raises(EnvironmentUnfitError) as error:
+            environment.versions()
+        assert (error.value.what, error.value.fix) == ("paddlepaddle is not installed", environment.FIX)
+        planned = json.loads(run("plan", "recipe.yaml", "--json").output)
+        assert planned["downloads"]["uninstalled"] == list(environment.PACKAGES)

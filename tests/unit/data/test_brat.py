@@ -8,7 +8,7 @@ import pytest
 
 from edgepack.artifacts import Row
 from edgepack.data.brat import is_brat
-from edgepack.data.draft.columns import choose_columns
+from edgepack.data.choose_columns import choose_columns
 from edgepack.data.draft.profile import profile
 from edgepack.data.tables import read_rows
 from edgepack.recipe.finding_log import FindingLog

@@ -90,10 +90,12 @@ def test_limits_that_cut_more_than_one_percent_are_warned_of() -> None:
     assert [str(finding) for finding in found] == [
         "recipe.yaml: warning: about 2.0% of the test texts are longer than 32 tokens "
         "(`teacher.max_length`, `student.max_length`) and would be cut; 99% have at most 40\n"
-        "    fix: use 48; longer texts cost time on the device"
+        "    fix: `predict --long windows` reads such texts whole; or use 48, which costs time on the device"
     ]
     [finding] = check_lengths(lengths, {"model.max_length": 32}, file, 32)  # tokens that the model can read
-    assert finding.fix == "shorten the texts"
+    assert finding.fix == "`predict --long windows` reads such texts whole"
+    [finding] = check_lengths(lengths, {"model.max_length": 32}, file, None)  # of a graph
+    assert finding.fix.endswith("reads such texts whole; a longer limit needs a graph that was made for it")
     found = check_lengths(lengths, {"teacher.max_length": 64, "student.max_length": 8}, file)
     assert [finding.reason.split(" (")[0] for finding in found] == [
         "about 100.0% of the train texts are longer than 8 tokens",

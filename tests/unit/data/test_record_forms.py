@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from edgepack.artifacts import Row
-from edgepack.data.draft.columns import choose_columns
+from edgepack.data.choose_columns import choose_columns
 from edgepack.data.draft.profile import profile
 from edgepack.data.record_forms import flat, other_task
 from edgepack.data.tables import read_rows

@@ -11,7 +11,7 @@ import pytest
 from openpyxl import Workbook
 
 from edgepack.artifacts import Row
-from edgepack.data.draft.columns import choose_columns
+from edgepack.data.choose_columns import choose_columns
 from edgepack.data.draft.profile import profile
 from edgepack.data.tables import read_rows
 from edgepack.data.workbooks import other_sheets

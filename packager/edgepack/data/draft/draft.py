@@ -9,7 +9,14 @@ from typing import Final
 
 import numpy as np
 
-from edgepack.data.draft.recipe_text import Draft, describe, recipe_text, too_few_for_drop, too_few_for_majority
+from edgepack.data.draft.recipe_text import (
+    Draft,
+    describe,
+    folder_recipe,
+    recipe_text,
+    too_few_for_drop,
+    too_few_for_majority,
+)
 from edgepack.data.draft.source import DraftSource, look_at
 from edgepack.data.draft.split import (
     DEV,
@@ -26,9 +33,11 @@ from edgepack.data.draft.split import (
 from edgepack.data.split_checks import check_splits, rows_to_drop
 from edgepack.data.split_stats import SplitFacts
 from edgepack.errors import EnvironmentUnfitError, RecipeInvalidError, UsageError
+from edgepack.messages import message
 from edgepack.progress import Progress
 from edgepack.recipe.findings import Finding
 from edgepack.recipe.model import HELD_OUT, SPLIT_NAMES, HeldOut, SplitName
+from edgepack.recipe.trained_folder import is_trained_folder
 from edgepack_runtime.util.fs import write_atomic
 
 _SPLIT_OF: Final[Mapping[int, SplitName]] = {TRAIN: "train", DEV: "dev", TEST: "test"}
@@ -52,9 +61,13 @@ def draft(given: Mapping[SplitName, Path], recipe: Path, progress: Progress, *, 
 
     Raises:
         UsageError: a file would be overwritten, without `force`; or, even with it, one of the files to read.
-        RecipeInvalidError: the data cannot be used; has every finding.
+        RecipeInvalidError: the data cannot be used; has every finding. Or a path is a trained model.
         EnvironmentUnfitError: the files cannot be written.
     """
+    for file in given.values():
+        if is_trained_folder(file):
+            how = message("mistake.package_it", recipe=recipe.name, lines=folder_recipe(file, recipe))
+            raise RecipeInvalidError(message("mistake.trained_folder", path=str(file)), fix=how)
     _refuse_overwriting([recipe], given, force)
     sources = {name: look_at(name, given[name], progress) for name in SPLIT_NAMES if name in given}
     _refuse_other_tasks(sources)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import textwrap
@@ -28,6 +27,7 @@ from edgepack.data.lengths import describe_lengths, suggest_max_length
 from edgepack.data.split_stats import SplitFacts
 from edgepack.recipe import hub
 from edgepack.recipe.model import Columns, LabelSeparator, SplitName
+from edgepack.recipe.yaml import scalar
 from edgepack.util.text import counted, mib, unprintable_replaced
 from edgepack.util.text_digests import shortened
 from edgepack_runtime.rows.formats import TAGGED
@@ -42,8 +42,6 @@ _CALIBRATION_ROWS: Final = 256
 _MIN_CALIBRATION_ROWS: Final = 8  # that a recipe may have
 _OF: Final = {metrics.ENTITY_F1: "F1 of exact spans, with their labels", metrics.MICRO_F1: "F1 over all labels"}
 _TRIED_ACCURACY: Final = 0.9
-_PLAIN: Final = re.compile(r"[A-Za-z_\u4e00-\u9fff][\w./-]*\Z")
-_WORDS_OF_YAML: Final = ("true", "false", "null")
 _SPLIT_NAMES: Final = ("train", "dev", "test", "data", "dataset", "all", "labels")  # file names that name no task
 _NAME_CHARACTERS: Final = 48
 _WIDTH: Final = 114
@@ -90,9 +88,16 @@ def recipe_text(draft: Draft) -> str:
         "student_size": mib(hub.model(STUDENT).size_bytes or 0),
         "calibration_rows": max(_MIN_CALIBRATION_ROWS, min(_CALIBRATION_ROWS, len(draft.facts["train"]))),
     }
-    fields |= {name: _scalar(_relative(file, draft.recipe)) for name, file in draft.files.items()}
+    fields |= {name: scalar(_relative(file, draft.recipe)) for name, file in draft.files.items()}
     template = Template((Path(__file__).parent / TEMPLATE).read_text(encoding="utf-8"))
     return template.substitute(fields)
+
+
+def folder_recipe(folder: Path, recipe: Path) -> str:
+    """The recipe of a model that is trained already, for rows that the user has to name."""
+    given = scalar(_relative(folder, recipe))
+    head = f"edgepack: 1\nname: {_name(folder)}\nversion: 0.1.0\n"
+    return f"{head}model: {{folder: {given}}}\ndata: {{test: ROWS.xlsx, columns: {{text: TEXT, label: LABEL}}}}"
 
 
 def _columns(draft: Draft) -> str:
@@ -101,14 +106,14 @@ def _columns(draft: Draft) -> str:
         return "  # Each line is a token and its tag, and a blank line ends a sentence: there are no columns to name."
     columns = draft.columns
     if isinstance(columns.labels, tuple):
-        named = {key: _scalar(name) for key, name in columns.texts.items()}
-        named["labels"] = f"[{', '.join(map(_scalar, columns.labels))}]"
+        named = {key: scalar(name) for key, name in columns.texts.items()}
+        named["labels"] = f"[{', '.join(map(scalar, columns.labels))}]"
     else:
-        named = {key: _scalar(name) for key, name in columns.wanted.items()}
+        named = {key: scalar(name) for key, name in columns.wanted.items()}
     lines = [f"  columns: {{{', '.join(f'{key}: {name}' for key, name in named.items())}}}"]
     if draft.columns.answer == "labels" and draft.label_separator != "|":
         several = [] if isinstance(draft.label_separator, str) else draft.label_separator
-        shown = f"[{', '.join(map(_scalar, several))}]" if several else _scalar(str(draft.label_separator))
+        shown = f"[{', '.join(map(scalar, several))}]" if several else scalar(str(draft.label_separator))
         lines.append(f"  label_separator: {shown}")
     return "\n".join(lines)
 
@@ -198,21 +203,13 @@ def _name(source: Path) -> str:
     """A bundle name from the file's name, or from its folder's if the file has a generic name such as `train`."""
     stem = source.resolve().parent.name if source.stem.lower() in _SPLIT_NAMES else source.stem
     name = re.sub(r"[^a-z0-9]+", "-", stem.lower()).strip("-")[:_NAME_CHARACTERS].strip("-")
-    return _scalar(name) if name else "text-classifier"
+    return scalar(name) if name else "text-classifier"
 
 
 def _relative(file: Path, recipe: Path) -> str:
     file, folder = file.absolute(), recipe.absolute().parent
     apart = os.path.commonpath([file, folder]) == file.root  # a path through the root says nothing of where they lie
     return str(file) if apart else os.path.relpath(file, folder)
-
-
-def _scalar(text: str) -> str:
-    """`text` as a YAML scalar. A dollar sign is doubled, because recipes expand variables."""
-    text = text.replace("$", "$$")
-    if _PLAIN.match(text) and text.lower() not in _WORDS_OF_YAML:
-        return text
-    return json.dumps(text, ensure_ascii=not text.isprintable())
 
 
 def _comment(lines: Iterable[str]) -> str:

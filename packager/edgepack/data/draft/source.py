@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from edgepack.artifacts import Row
-from edgepack.data.draft.columns import choose_columns
+from edgepack.data.choose_columns import choose_columns
 from edgepack.data.draft.profile import profile
 from edgepack.data.files import format_of
 from edgepack.data.split_stats import SplitFacts, read_facts

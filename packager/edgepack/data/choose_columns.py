@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
+from edgepack.data.column_counts import MAX_VALUES, Column, FileProfile
 from edgepack.data.detect import (
     LABEL_NAMES,
     PAIR_NAMES,
@@ -15,7 +16,6 @@ from edgepack.data.detect import (
     are_measurements,
     measurements_finding,
 )
-from edgepack.data.draft.profile import MAX_VALUES, Column, FileProfile
 from edgepack.errors import RecipeInvalidError
 from edgepack.recipe.findings import Finding
 from edgepack.recipe.messages import listed

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from edgepack.data.draft.columns import choose_columns
-from edgepack.data.draft.profile import Column, profile
+from edgepack.data.choose_columns import choose_columns
+from edgepack.data.column_counts import Column
+from edgepack.data.draft.profile import profile
 from edgepack.errors import RecipeInvalidError
 from edgepack.recipe.model import Columns
 
