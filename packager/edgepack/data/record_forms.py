@@ -70,7 +70,7 @@ def _flat(record: Record) -> Record:
     for result in results if isinstance(results, list) else ():
         if not isinstance(result, dict) or not isinstance(value := result.get("value"), dict):
             continue
-        key = str(result.get("from_name", "label"))
+        key = str(result.get("from_name", "label"))  # `_1` if the text itself has a column of that name
         values = found.setdefault(key if key not in data else f"{key}_1", [])
         if not isinstance(values, list):
             continue
