@@ -26,7 +26,7 @@ from edgepack_runtime.rows.reader import Cells, Rows
 from edgepack_runtime.util.fs import open_regular, temporary_base
 
 COMMAND: Final = (sys.executable, "-I", "-m", "edgepack.data.workbook_process")
-MOST_WALL_S: Final = 180.0  # a process may wait for a disk, or for other processes
+MOST_WALL_S: Final = 120.0  # a process may wait for a disk, or for other processes
 _MOST_KEPT: Final = 8  # sheets that were read, which take space for temporary files
 _OF_LIMITS: Final = (errno.ENOMEM, errno.EFBIG, -signal.SIGXCPU, -signal.SIGKILL)
 _TOO_LARGE: Final = (
