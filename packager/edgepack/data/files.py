@@ -44,8 +44,7 @@ def opened(file: Path, row_format: RowFormat, advance: Callable[[int], None] = n
             yield BratRows(file)
             return
         if is_workbook(file):
-            with opened_sheet(file, row_format) as rows:
-                yield rows
+            yield opened_sheet(file, row_format)
             return
         with open_stream(file, advance) as stream:
             if row_format.encoding == "utf-8":

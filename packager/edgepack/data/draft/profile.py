@@ -21,7 +21,7 @@ from edgepack.messages import message
 from edgepack.recipe.finding_log import FindingLog
 from edgepack.recipe.messages import listed
 from edgepack.recipe.model import LabelSeparator
-from edgepack.recipe.paths import is_workbook
+from edgepack.recipe.paths import is_workbook, on_disk
 from edgepack.tasks.cells import json_list, labels_in
 from edgepack.tasks.labelled_spans import are_spans
 from edgepack.tasks.tags import is_tag
@@ -122,7 +122,8 @@ def profile(file: Path, advance: Callable[[int], None] = no_progress) -> FilePro
     Raises:
         RecipeInvalidError: it holds no table (has the finding), or is a pipe or a device.
     """
-    if file.exists() and not file.is_file() and not file.is_dir():  # to open a pipe would wait for its writer
+    there = on_disk(file)
+    if there.exists() and not there.is_file() and not there.is_dir():  # to open a pipe would wait for its writer
         raise RecipeInvalidError(f"{file} is not a regular file", fix="write the rows to a file, and give that")
     encoding = "utf-8" if is_workbook(file) else likely_encoding(file)
     try:
