@@ -7,6 +7,8 @@ from recipes, data and devices is printed literally.
 from __future__ import annotations
 
 import io
+import os
+import re
 import sys
 import time
 import traceback
@@ -14,6 +16,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final, TextIO
 
+from rich.cells import cell_len
 from rich.console import Console as RichConsole
 from rich.progress import BarColumn, ProgressColumn, TaskID, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as RichProgress
@@ -33,7 +36,9 @@ if TYPE_CHECKING:
     from edgepack.recipe.findings import Finding
     from edgepack.results import NotRunHere
 
-WIDTH: Final = 100  # columns of tables, and of all output without a terminal
+WIDTH: Final = 100  # columns of tables without a terminal and without COLUMNS
+_WORD: Final = re.compile("[\u4e00-\u9fff][，。；：、）”]*\\s*|[^\\s\u4e00-\u9fff]+\\s*|\\s+")  # or a Chinese character
+LEAST_WIDTH: Final = 40  # that COLUMNS may ask of a log
 PLAIN_SECONDS: Final = 10.0  # between two lines of a task without a terminal
 
 
@@ -171,7 +176,7 @@ class Console:
 
     def closing(self, lines: Sequence[str]) -> None:
         """Print the files that were written and the next commands, after an empty line."""
-        _print(self._out, Text("\n" + "\n".join(safe(line) for line in lines)))
+        self._out.print(Text("\n" + "\n".join(safe(line) for line in lines)), soft_wrap=True)
 
     @contextmanager
     def _shared_bars(self) -> Iterator[RichProgress]:
@@ -284,8 +289,14 @@ def _rich(stream: TextIO) -> RichConsole:
     tolerant: Any = _Tolerant(stream)
     console = _RaisingConsole(file=tolerant, markup=False, highlight=False, emoji=False)
     if not console.is_terminal:
-        console.width = WIDTH  # a log has no width
+        console.width = _asked_width() or WIDTH  # a log has no width
     return console
+
+
+def _asked_width() -> int | None:
+    """The columns that the environment asks for; None without."""
+    columns = os.environ.get("COLUMNS", "")
+    return max(int(columns), LEAST_WIDTH) if columns.isdecimal() and int(columns) else None
 
 
 def _can_show_bars(console: RichConsole) -> bool:
@@ -293,5 +304,26 @@ def _can_show_bars(console: RichConsole) -> bool:
 
 
 def _print(console: RichConsole, text: Text) -> None:
-    """Print without wrapping lines, so that paths can be copied and logs searched."""
-    console.print(text, soft_wrap=True)
+    """Print lines without wrapping them, so that paths can be copied and logs searched.
+
+    In a log for which COLUMNS is set, lines go on between words, indented.
+    """
+    if console.is_terminal or _asked_width() is None:
+        console.print(text, soft_wrap=True)
+        return
+    for line in text.split("\n", allow_blank=True):
+        margin = len(line.plain) - len(line.plain.lstrip())
+        body, room = line[margin:], console.width - margin - 2
+        for number, part in enumerate(body.divide(_breaks(body.plain, room))):
+            part.rstrip()
+            console.print(Text(" " * (margin + 2 * (number > 0))).append(part), soft_wrap=True)
+
+
+def _breaks(text: str, room: int) -> Iterator[int]:
+    """Where lines of `room` columns go on. A word that is longer stays whole."""
+    used = 0
+    for word in _WORD.finditer(text):
+        if used and used + cell_len(word[0].rstrip()) > room:
+            yield word.start()
+            used = 0
+        used += cell_len(word[0])
