@@ -7,8 +7,6 @@ from recipes, data and devices is printed literally.
 from __future__ import annotations
 
 import io
-import os
-import re
 import sys
 import time
 import traceback
@@ -16,7 +14,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final, TextIO
 
-from rich.cells import cell_len
 from rich.console import Console as RichConsole
 from rich.progress import BarColumn, ProgressColumn, TaskID, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as RichProgress
@@ -30,6 +27,7 @@ from edgepack.errors import EdgepackError, RecipeInvalidError
 from edgepack.messages import local, message
 from edgepack.progress import SILENT, Task
 from edgepack.util.text import duration, safe_lines, unheard
+from edgepack_runtime.util import columns
 
 if TYPE_CHECKING:
     from edgepack.artifacts import BundleArtifact, LedgerRow, SelectArtifact
@@ -37,8 +35,6 @@ if TYPE_CHECKING:
     from edgepack.results import NotRunHere
 
 WIDTH: Final = 100  # columns of tables without a terminal and without COLUMNS
-_WORD: Final = re.compile("[\u4e00-\u9fff][，。；：、）”]*\\s*|[^\\s\u4e00-\u9fff]+\\s*|\\s+")  # or a Chinese character
-LEAST_WIDTH: Final = 40  # that COLUMNS may ask of a log
 PLAIN_SECONDS: Final = 10.0  # between two lines of a task without a terminal
 
 
@@ -289,14 +285,8 @@ def _rich(stream: TextIO) -> RichConsole:
     tolerant: Any = _Tolerant(stream)
     console = _RaisingConsole(file=tolerant, markup=False, highlight=False, emoji=False)
     if not console.is_terminal:
-        console.width = _asked_width() or WIDTH  # a log has no width
+        console.width = columns.asked() or WIDTH  # a log has no width
     return console
-
-
-def _asked_width() -> int | None:
-    """The columns that the environment asks for; None without."""
-    columns = os.environ.get("COLUMNS", "")
-    return max(int(columns), LEAST_WIDTH) if columns.isdecimal() and int(columns) else None
 
 
 def _can_show_bars(console: RichConsole) -> bool:
@@ -308,22 +298,15 @@ def _print(console: RichConsole, text: Text) -> None:
 
     In a log for which COLUMNS is set, lines go on between words, indented.
     """
-    if console.is_terminal or _asked_width() is None:
+    if console.is_terminal or columns.asked() is None:
         console.print(text, soft_wrap=True)
         return
     for line in text.split("\n", allow_blank=True):
+        if columns.width(line.plain) <= console.width:
+            console.print(line, soft_wrap=True)
+            continue
         margin = len(line.plain) - len(line.plain.lstrip())
         body, room = line[margin:], console.width - margin - 2
-        for number, part in enumerate(body.divide(_breaks(body.plain, room))):
+        for number, part in enumerate(body.divide(columns.breaks(body.plain, room))):
             part.rstrip()
             console.print(Text(" " * (margin + 2 * (number > 0))).append(part), soft_wrap=True)
-
-
-def _breaks(text: str, room: int) -> Iterator[int]:
-    """Where lines of `room` columns go on. A word that is longer stays whole."""
-    used = 0
-    for word in _WORD.finditer(text):
-        if used and used + cell_len(word[0].rstrip()) > room:
-            yield word.start()
-            used = 0
-        used += cell_len(word[0])
