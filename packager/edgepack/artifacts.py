@@ -249,6 +249,11 @@ class Score:
         """The unit of its figures."""
         return metric_of(self.metric).unit
 
+    def gain_over(self, other: Score) -> float:
+        """How much better it is than `other`, in the unit of the metric."""
+        gain = self.value - other.value
+        return gain if metric_of(self.metric).more_is_better else -gain
+
 
 def proportion(right: int, n: int, confidence: float = 0.95) -> Score:
     """The accuracy of `right` of `n`, with its interval."""

@@ -18,6 +18,7 @@ import numpy.typing as npt
 from edgepack.artifacts import DataArtifact, Gain, Row, Score
 from edgepack.errors import StageFailedError
 from edgepack.progress import Progress
+from edgepack.recipe.model import SplitName
 from edgepack.util.process import ended_with_block
 from edgepack.util.text import counted
 from edgepack_runtime.bundle import model_config
@@ -26,6 +27,7 @@ from edgepack_runtime.inference.linear import LinearModel
 from edgepack_runtime.inference.predictor import Predictor
 from edgepack_runtime.stats import metrics, scoring
 from edgepack_runtime.stats.metrics import Answer, classes_of
+from edgepack_runtime.tasks import task as tasks
 from edgepack_runtime.tasks.task import Part, Task, row_errors
 
 CONFIDENCE: Final = 0.95
@@ -43,18 +45,40 @@ def metrics_of(data: DataArtifact) -> list[str]:
     return [name for name in task.metric_names if task.unfit(name, len(data.labels)) is None]
 
 
+def value_name(data: DataArtifact) -> str:
+    """What `value` is called."""
+    metric = metric_of(data)
+    return metric if metrics.metric_of(metric).more_is_better else f"gain in {metric}"
+
+
 def value(task: Task, rows: Sequence[Row], answers: Sequence[Answer], classes: Sequence[str]) -> float:
-    """The task's usual metric without its interval."""
+    """How good answers are by the task's usual metric, 1 at most, so that 0.01 is a point.
+
+    It is the metric itself, or of an error how much smaller it is than that of the best constant answer.
+    """
     pairs = [(row.label, answer) for row, answer in zip(rows, answers, strict=True)]
-    return task.values(pairs, classes)[task.usual_metric]
+    return _goodness(task, rows, task.values(pairs, classes)[task.usual_metric], classes)
+
+
+def _goodness(task: Task, rows: Sequence[Row], found: float, classes: Sequence[str]) -> float:
+    if metrics.metric_of(task.usual_metric).more_is_better:
+        return found
+    return 1 - found / tasks.hundred_points(task, task.usual_metric, [row.label for row in rows], classes)
 
 
 def floor(task: Task, rows: Sequence[Row]) -> float | None:
-    """The highest usual score of the same answer to every row; a model that is not above it has learnt nothing.
+    """The highest `value` of the same answer to every row; a model that is not above it has learnt nothing.
 
     None if all rows have the same answer: no score then shows learning.
     """
-    return task.constant_score([row.label for row in rows])
+    found = task.constant_score([row.label for row in rows])
+    return None if found is None else _goodness(task, rows, found, ())
+
+
+def hundred_points(data: DataArtifact, split: SplitName) -> float:
+    """The difference in the usual metric on a split that counts as 100 points."""
+    truths = [row.label for row in data.read(split)]
+    return tasks.hundred_points(data.text_task, metric_of(data), truths, data.labels)
 
 
 def exceeds(lost_points: float, limit_points: float) -> bool:
@@ -88,7 +112,8 @@ def gains(
     found = {}
     for metric in metrics_of(data):
         drop = data.text_task.drop(metric, truths, after, before, CONFIDENCE, data.labels)
-        found[metric] = Gain(100 * drop.value, 100 * drop.low, 100 * drop.high, CONFIDENCE)
+        points = 100 / tasks.hundred_points(data.text_task, metric, truths, data.labels)
+        found[metric] = Gain(points * drop.value, points * drop.low, points * drop.high, CONFIDENCE)
     return found
 
 

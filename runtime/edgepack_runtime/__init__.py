@@ -4,7 +4,7 @@ For applications:
 
     from edgepack_runtime import Predictor
 
-    predictor = Predictor("/opt/hotel-sentiment")
+    predictor = Predictor("/opt/hotel-sentiment")  # or a bundle file
     predictor.predict("房间很大，服务也很好")
 
 Importing the package itself loads nothing: `Predictor` and its predictions are imported when they are first named.

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from tests.conftest import MakeModel
+from tests.heights import METRES, Height
 
 from edgepack import evaluation
 from edgepack.artifacts import DataArtifact, Row
@@ -102,3 +103,12 @@ def test_the_floor_is_the_best_score_of_one_answer_to_every_row(
     if expected is not None:
         constant = [truths[0], ("a",), ("b",), ("a", "b"), SPAN]
         assert max(value(task, rows, [answer] * len(rows), "ab") for answer in constant) == pytest.approx(expected)
+
+
+def test_an_error_is_measured_against_that_of_the_best_constant_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(metrics.METRICS, "metres", METRES)
+    task: Any = Height()
+    rows = [Row("", float(height)) for height in (1, 2, 3, 4, 5)]  # type: ignore[arg-type]  # answers of another task
+    assert floor(task, rows) == 0
+    assert value(task, rows, [row.label for row in rows], ()) == 1
+    assert value(task, rows, [1.5, 2.5, 3.5, 4.5, 5.5], ()) == pytest.approx(1 - 0.5 / 1.2)

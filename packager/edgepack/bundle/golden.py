@@ -60,6 +60,7 @@ def placeholder_rows(rows: Sequence[Row], model: Path) -> list[Row]:
         lengths = [len(text) for text in texts]
         if config.needs_encoder:
             lengths = [len(ids) - _SPECIAL for ids in tokenizer.encode(texts, _WHOLE)]
+        lengths = [max(1, length) for length in lengths]  # a text may have no token that a model sees, but is not empty
         return ["".join(drawn.choices(known or "好", k=length))[:length] for length in lengths]
 
     firsts = like([row.text for row in rows])

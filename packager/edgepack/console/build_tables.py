@@ -239,7 +239,7 @@ def _difference(name: str, before: Any, after: Any) -> tuple[str, str, str]:
     kind = name.rpartition(".")[2]
     both = [value for value in (before, after) if isinstance(value, int | float)]
     if kind in METRICS and both:
-        unit, more_is_better = metric_of(kind)
+        _, unit, more_is_better = metric_of(kind)
         first, second = (shown(None) if value is None else quantity(value, unit) for value in (before, after))
         if len(both) < 2:
             return first, second, ""

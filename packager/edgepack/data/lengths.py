@@ -89,13 +89,16 @@ def suggest_max_length(lengths: Lengths) -> int:
     return min(steps * STEP_TOKENS, LONGEST_SUGGESTION)
 
 
-def check_lengths(lengths: Mapping[Any, Lengths], limits: Mapping[str, int], file: Path) -> list[Finding]:
+def check_lengths(
+    lengths: Mapping[Any, Lengths], limits: Mapping[str, int], file: Path, most: int = MAX_TOKENS
+) -> list[Finding]:
     """Warn if a limit truncates more than MAX_CUT_SHARE of the texts of train or test.
 
     Args:
         lengths: by split; only `train` and `test` are read.
         limits: recipe key -> max_length in tokens, as in `{"student.max_length": 128}`.
         file: the file that findings name: the recipe, if it is known.
+        most: tokens that the models can read.
     """
     findings = []
     for limit in sorted(set(limits.values())):
@@ -106,7 +109,7 @@ def check_lengths(lengths: Mapping[Any, Lengths], limits: Mapping[str, int], fil
                 continue
             p99 = lengths[split].percentile(0.99)
             reason = message("found.cut_texts", share=share, split=split, limit=limit, keys=keys, p99=p99)
-            wanted = suggest_max_length(lengths[split])
+            wanted = min(suggest_max_length(lengths[split]), most)
             fix = message("found.use_length", wanted=wanted) if wanted > limit else message("found.shorten")
             findings.append(Finding("warning", file, None, reason, fix))
     return findings

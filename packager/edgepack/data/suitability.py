@@ -14,10 +14,12 @@ from edgepack.data.split_checks import MIN_LABEL_ROWS
 from edgepack.data.unlabelled import further_texts
 from edgepack.errors import RecipeInvalidError
 from edgepack.messages import message
+from edgepack.recipe.encoder_shapes import shape_of_model
 from edgepack.recipe.findings import Finding
 from edgepack.recipe.messages import did_you_mean, listed
 from edgepack.recipe.model import FolderRecipe, ImportedTextRecipe, LinearRecipe, Recipe, TextKinds
 from edgepack.util.text import counted
+from edgepack_runtime.schema.limits import MAX_TOKENS
 
 _NO_GATES = message("found.no_gates"), message("found.set_gates")
 
@@ -79,7 +81,19 @@ def check_suited(recipe: TextKinds, rows: LabelledRows, file: Path | None = None
         problems += check_gate(recipe.gates.accuracy, rows.read("test"), rows.labels, recipe.gates.golden.rows)
     file = file or Path(recipe.name)
     found = [Finding("warning", file, None, reason, fix) for reason, fix in problems]
-    return [*found, *check_lengths(rows.lengths, limits, file)]
+    return [*found, *check_lengths(rows.lengths, limits, file, _positions(recipe))]
+
+
+def _positions(recipe: TextKinds) -> int:
+    """The most tokens that each model of the recipe can read, as far as that is known."""
+    models: list[Any] = []
+    if isinstance(recipe, FolderRecipe):
+        models = [recipe.model.folder]
+    elif isinstance(recipe, Recipe):
+        sections = (recipe.teacher, *recipe.students)
+        models = [section.model for section in sections if section and isinstance(section.model, str)]
+    shapes = [shape_of_model(model, MAX_TOKENS) for model in models]
+    return min((shape.positions for shape in shapes if shape and shape.positions), default=MAX_TOKENS)
 
 
 def require_judged_by(recipe: TextKinds, labels: Sequence[str]) -> None:

@@ -25,8 +25,9 @@ from edgepack.recipe.findings import errors
 from edgepack.recipe.model import Columns
 from edgepack.tasks.cells import texts_of
 from edgepack.util.text import counted
-from edgepack.util.text_digests import NO_DIGEST, digests, is_unseen
+from edgepack.util.text_digests import NO_DIGEST, digests
 from edgepack_runtime.rows.lines import RowError
+from edgepack_runtime.util.texts import is_unseen
 
 PLAIN_SUFFIX: Final = ".txt"  # one text per line
 

@@ -126,9 +126,15 @@ def choose(float_model: ModelFile, small_model: ModelFile, caveats: Caveats) -> 
     return float_model, message("ship.hindered", reason=kept, why=joined(*hindered)) if hindered else kept
 
 
-def choose_imported(float_model: ModelFile, small_model: ModelFile, limit_points: float) -> tuple[ModelFile, str]:
-    """`choose` for an imported model, whose INT8 may lose `limit_points` of its score."""
-    lost = 100 * (float_model.ledger.score.value - small_model.ledger.score.value)
+def choose_imported(
+    float_model: ModelFile, small_model: ModelFile, limit_points: float, hundred_points: float = 1.0
+) -> tuple[ModelFile, str]:
+    """`choose` for an imported model, whose INT8 may lose `limit_points` of its score.
+
+    Args:
+        hundred_points: see `tasks.task` of the runtime.
+    """
+    lost = 100 * float_model.ledger.score.gain_over(small_model.ledger.score) / hundred_points
     exceeds = evaluation.exceeds(lost, limit_points)
     refusal = message("ship.loses", lost=lost, most=limit_points) if exceeds else ""
     return choose(float_model, small_model, Caveats(refusal=refusal))

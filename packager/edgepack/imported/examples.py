@@ -21,6 +21,7 @@ from edgepack.util.hashing import sha256_file
 from edgepack.util.text import counted, mib
 from edgepack_runtime.bundle.model_config import FILE, TEXT
 from edgepack_runtime.util.fs import open_regular
+from edgepack_runtime.util.texts import is_unseen
 
 FILES: Final = "files"
 _SUFFIX: Final = re.compile(r"(?!\.onnx\Z)(\.[a-z0-9]{1,16})?\Z")  # each .onnx of a bundle is a model
@@ -120,7 +121,7 @@ def _row(line: str, item: str) -> dict[str, Any]:
     if not isinstance(row, dict) or set(row) != {key, "expected"}:
         found = ", ".join(sorted(row)) if isinstance(row, dict) else type(row).__name__
         raise ValueError(f"an example of this handler has the keys `{key}` and `expected`, and this has {found}")
-    if item in (FILE, TEXT) and not (isinstance(row[key], str) and row[key].strip()):
+    if item in (FILE, TEXT) and not (isinstance(row[key], str) and not is_unseen(row[key])):
         raise ValueError(f"`{key}` is not a text")
     return row
 

@@ -40,7 +40,6 @@ from edgepack.recipe.model import ImportedModel, ImportedQuantize
 from edgepack.sandbox import runner as sandbox
 from edgepack.stages import keys
 from edgepack.stages.stage import Context, Input, Stage
-from edgepack.targets.context import default_cache
 from edgepack.util.text import counted
 from edgepack_runtime.bundle.model_config import (
     CONFIG_NAME,
@@ -51,6 +50,7 @@ from edgepack_runtime.bundle.model_config import (
     dump,
     weight_bytes,
 )
+from edgepack_runtime.util.fs import user_cache
 
 _LEAST_ROWS: Final = 4
 
@@ -106,7 +106,7 @@ class GraphsStage(Stage[ExportArtifact]):
     def run(self, ctx: Context, out: Path) -> ExportArtifact:
         site = None
         if self.requirements is not None:
-            site = packages.unpacked_here(self.requirements, ctx.targets, ctx.progress, default_cache() / "packages")
+            site = packages.unpacked_here(self.requirements, ctx.targets, ctx.progress, user_cache() / "packages")
         examples, made = ctx.artifact(self.examples), out / "sandbox"
         apart = self._calibration_rows(examples) if self._is_int8_tried else 0
         job = functools.partial(self.write, examples, site, apart, made)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -160,9 +161,33 @@ def vocabulary(folder: Path) -> bytes:
     ids = _part(read_object(folder / FAST_TOKENIZER), "model").get("vocab")
     ids = ids if isinstance(ids, dict) else {}
     by_id = {number: token for token, number in ids.items() if type(number) is int and "\n" not in token}
-    if not ids or sorted(by_id) != list(range(len(ids))):
+    size = max(by_id, default=-1) + 1
+    if not ids or len(by_id) < len(ids) or min(by_id) < 0 or size > 2 * len(ids):
         raise ValueError(f"{FAST_TOKENIZER} has no vocabulary with the ids 0, 1, 2, ...")
-    return "".join(f"{by_id[number]}\n" for number in range(len(ids))).encode()
+    # A word that vocab.txt had twice has its last id; no word has the other, and none is split into such a name.
+    return "".join(f"{by_id.get(number, f'[unused-{number}]')}\n" for number in range(size)).encode()
+
+
+def vocabulary_problems(folder: Path, rows: object) -> list[str]:
+    """Reasons why a vocabulary does not fit: [PAD] is its first entry, since batches are padded with id 0.
+
+    Args:
+        rows: of the model's word embedding, as config.json has it.
+    """
+    try:
+        text = vocabulary(folder).decode("utf-8")
+    except (OSError, ValueError, RecursionError) as error:
+        return [f"{VOCAB_NAME} cannot be read ({error})"]
+    entries = [line.rstrip("\n") for line in io.StringIO(text, newline=None)]  # as `read_vocab` of the runtime
+    needed = [token for key, token in SPECIAL_TOKENS.items() if key != "mask_token"]
+    problems = []
+    if missing := [token for token in needed if token not in entries]:
+        problems.append(f"{VOCAB_NAME} lacks {' '.join(missing)}")
+    elif entries[0] != SPECIAL_TOKENS["pad_token"]:
+        problems.append(f"{VOCAB_NAME} has {entries[0][:80]!r} in its first line, which must be [PAD]")
+    if type(rows) is int and len(entries) > rows:
+        problems.append(f"{VOCAB_NAME} has {len(entries)} lines, and `vocab_size` is {rows}")
+    return problems
 
 
 def _part(fast: Mapping[str, Any], name: str) -> Mapping[str, Any]:

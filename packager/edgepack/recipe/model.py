@@ -335,11 +335,9 @@ class BaseRecipe(Section):
 
 
 class TextRecipe(BaseRecipe):
-    """A recipe of a classifier of texts, pairs of texts or tokens."""
+    """A recipe of a model with rows of texts."""
 
-    task: TaskName = Field(
-        "text-classification", description="Task: labels for texts, for pairs of texts, or for tokens."
-    )
+    task: TaskName = Field("text-classification", description="Task: what a row holds, and what its answer is.")
 
 
 class Recipe(TextRecipe):
@@ -482,6 +480,7 @@ class CustomRecipe(BaseRecipe):
     CALLED = f"recipes with `task: {CUSTOM}`"
     REFUSED = {  # noqa: RUF012 - never changed
         "gates.accuracy.metric": ("a handler has one metric, its own score", "remove it"),
+        "gates.accuracy.max": ("more of a handler's score is better", "set `min`"),
         "gates.accuracy.per_class": ("a handler has no classes", "remove it"),
         "gates.accuracy.baseline": ("scores of an earlier release are not recorded", "remove it"),
         "gates.accuracy.max_regression_points": ("scores of an earlier release are not recorded", "remove it"),

@@ -195,7 +195,8 @@ def _problems(folder: Path, fields: Mapping[str, Any], name: str, *, is_paddle: 
         else:
             yield (
                 f"`architectures` is {name[:80]}",
-                "give a folder of BertFor... or ErnieFor...SequenceClassification or ...TokenClassification",
+                "give one of BertFor... or ErnieFor...SequenceClassification or ...TokenClassification; or export this "
+                "one to ONNX (docs/how-to/your-own-classifier.md)",
             )
     elif fields.get("problem_type") == "regression" or _outputs(fields)[0] == 1:
         yield "it gives one number for a text (regression), not labels", "give a classifier of two labels at least"
@@ -207,6 +208,8 @@ def _problems(folder: Path, fields: Mapping[str, Any], name: str, *, is_paddle: 
     problems += huggingface_config.tokenizer_problems(folder)
     if not any(is_file(folder / one) for one in (VOCAB_NAME, FAST_TOKENIZER)):
         problems.append(f"it lacks {VOCAB_NAME}")
+    elif not problems:
+        problems += huggingface_config.vocabulary_problems(folder, fields.get("vocab_size"))
     for problem in problems:
         yield f"it cannot be converted: {problem}", CHECKPOINT_FIX
 

@@ -231,12 +231,15 @@ def _folder_problems(folder: Path) -> Iterator[tuple[str, str]]:
     if fields is None:
         reason = f"{shown} holds a config.json that is not a JSON object"
         yield reason, "copy the folder again from where the model was saved"
-    elif checkpoint:
-        for problem in [*huggingface_config.config_problems(fields), *huggingface_config.tokenizer_problems(folder)]:
-            yield f"{shown} cannot be converted: {problem}", huggingface_config.CHECKPOINT_FIX
+        return
+    if checkpoint:
+        problems = huggingface_config.config_problems(fields) + huggingface_config.tokenizer_problems(folder)
+        what, fix = "converted", huggingface_config.CHECKPOINT_FIX
     else:
-        for problem in huggingface_config.too_many_layers(fields):
-            yield f"{shown} cannot be loaded: {problem}", "name a folder with another model"
+        problems = huggingface_config.too_many_layers(fields)
+        what, fix = "loaded", "name a folder with another model"
+    for problem in problems or huggingface_config.vocabulary_problems(folder, fields.get("vocab_size")):
+        yield f"{shown} cannot be {what}: {problem}", fix
 
 
 def _check_length(role: str, section: Teacher | Student) -> Iterator[Problem]:

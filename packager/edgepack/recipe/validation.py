@@ -184,10 +184,12 @@ def check_metric(recipe: TextKinds) -> Iterator[Problem]:
     metric = recipe.gates.metric
     several = recipe.data.columns.labels is not None and any(one.multi_label for one in tasks_named(recipe.task))
     task = task_by_name(recipe.task, multi_label=several)
-    if metric is not None:
-        why = task.unfit(metric, 2)
-        if why is not None:
-            yield ("gates", "accuracy", "metric"), f"it is {metric}, which these data do not have", why
+    why = None if metric is None else task.unfit(metric, 2)
+    if why is not None:
+        yield ("gates", "accuracy", "metric"), f"it is {metric}, which these data do not have", why
+    elif metric is None and recipe.gates.accuracy is not None:
+        for problem in recipe.gates.accuracy.wrong_side(task.usual_metric):
+            yield ("gates", "accuracy", *problem.path), f"it {problem.what}", problem.fix
     if not task.labelled and recipe.gates.accuracy is not None and recipe.gates.accuracy.per_class is not None:
         yield ("gates", "accuracy", "per_class"), f"rows of {recipe.task} have no labels", "remove it"
 

@@ -39,7 +39,7 @@ from edgepack.results import Build
 from edgepack.stages import keys
 from edgepack.stages.stage import Context, Input, Stage
 from edgepack.targets import package_data
-from edgepack.targets.context import BuildContext, default_cache
+from edgepack.targets.context import BuildContext
 from edgepack.targets.machines import BY_NAME
 from edgepack.targets.profiles import Profile
 from edgepack.util.folders import scratch_folder
@@ -48,6 +48,7 @@ from edgepack.util.text import counted, mib
 from edgepack.util.versions import tool_versions
 from edgepack_runtime.bundle import manifest as contract
 from edgepack_runtime.bundle.manifest import BUNDLED, HOST
+from edgepack_runtime.util.fs import user_cache
 
 MAIN_NAME = "__main__.py"
 _README = Path(__file__).parent / "device_readme.txt"
@@ -201,7 +202,7 @@ class BundleStage(Stage[BundleArtifact]):
             progress.line(f"writing {file.name}: {len(members) + 1} files, {mib(unpacked)} unpacked")
             zipped = {path: content for path, content in members.items() if path not in inside.members}
             zipped |= {**inside.archives, contract.MANIFEST_NAME: raw}
-            lzma_cache = default_cache() / "lzma" if profile.interpreter == BUNDLED else None
+            lzma_cache = user_cache() / "lzma" if profile.interpreter == BUNDLED else None
             write_bundle(zipped, file, first, lzma_cache=lzma_cache, progress=progress)
         return BundleArtifact(
             folder=out,

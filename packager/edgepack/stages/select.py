@@ -119,7 +119,7 @@ class SelectStage(Stage[SelectArtifact]):
             for (name, entry), latency in zip(entries.items(), latencies, strict=True)
         )
         tolerance = tolerance_points(self.section, gates)
-        chosen, why = choose(candidates, tolerance, self.section.prefer)
+        chosen, why = choose(candidates, tolerance, self.section.prefer, evaluation.hundred_points(data, "dev"))
         passed_over = not_judged(gates, candidates)
         if passed_over:
             why = joined(why, message("select.not_judged", gates=passed_over))
@@ -136,8 +136,10 @@ def tolerance_points(section: Search, gates: Gates) -> float | None:
     return section.tolerance_points
 
 
-def choose(candidates: Sequence[Compared], tolerance_points: float | None, prefer: Prefer) -> tuple[Compared, str]:
-    """The chosen candidate, and the reason.
+def choose(
+    candidates: Sequence[Compared], tolerance_points: float | None, prefer: Prefer, hundred_points: float = 1.0
+) -> tuple[Compared, str]:
+    """The chosen candidate, and the reason. `hundred_points`: see `tasks.task` of the runtime.
 
     Candidates that miss no gate and are at most `tolerance_points` below the best of them compete. `prefer` decides by
     latency or size, then the other of the two, then the dev score, then the order. If every candidate misses a gate,
@@ -148,7 +150,8 @@ def choose(candidates: Sequence[Compared], tolerance_points: float | None, prefe
         return _best(candidates), _nothing_fits(candidates)
     best = _best(fit)
     most = 100 if tolerance_points is None else tolerance_points
-    near = [one for one in fit if not evaluation.exceeds(_below(one, best), most)]
+    point = hundred_points / 100
+    near = [one for one in fit if not evaluation.exceeds(best.dev_score.gain_over(one.dev_score) / point, most)]
     chosen, rank = _cheapest(near, prefer)
     on_dev = message("select.on_dev", metric=_metric(best), score=_percent(chosen))
     figures = joined(on_dev, _cost(chosen), by="list.comma")
@@ -194,11 +197,7 @@ def _cheapest(near: Sequence[Compared], prefer: Prefer) -> tuple[Compared, str]:
 
 
 def _best(candidates: Sequence[Compared]) -> Compared:
-    return max(candidates, key=lambda one: one.dev_score.value)
-
-
-def _below(one: Compared, best: Compared) -> float:
-    return 100 * (best.dev_score.value - one.dev_score.value)
+    return max(candidates, key=lambda one: one.dev_score.gain_over(candidates[0].dev_score))
 
 
 def _plain(word: str) -> str:

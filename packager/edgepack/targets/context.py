@@ -3,31 +3,20 @@
 from __future__ import annotations
 
 import difflib
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
 
 from edgepack.errors import RecipeInvalidError
 from edgepack.messages import message
 from edgepack.targets.profile_file import load_profiles
 from edgepack.targets.profiles import Profile, check_host
-
-CACHE_VARIABLE: Final = "EDGEPACK_CACHE"
-
-
-def default_cache() -> Path:
-    """`$EDGEPACK_CACHE`, else `$XDG_CACHE_HOME/edgepack`, else `~/.cache/edgepack`."""
-    if chosen := os.environ.get(CACHE_VARIABLE):
-        return Path(chosen)
-    base = os.environ.get("XDG_CACHE_HOME")
-    return (Path(base) if base else Path.home() / ".cache") / "edgepack"
+from edgepack_runtime.util.fs import user_cache
 
 
 def default_wheel_cache() -> Path:
     """The default folder for wheels."""
-    return default_cache() / "wheels"
+    return user_cache() / "wheels"
 
 
 @dataclass(frozen=True)

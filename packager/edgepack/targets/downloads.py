@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from edgepack.errors import EnvironmentUnfitError
-from edgepack.targets.context import CACHE_VARIABLE
+from edgepack_runtime.util.fs import CACHE_VARIABLE
 
 _PATIENCE_S: Final = 5.0  # who removes what was left holds the lock for a moment
 _POLL_S: Final = 0.02

@@ -12,7 +12,8 @@ from edgepack.messages import message
 from edgepack.recipe.finding_log import FindingLog
 from edgepack.recipe.yaml import has_surrogate
 from edgepack.tasks.task import Values
-from edgepack.util.text_digests import is_unseen, shortened
+from edgepack.util.text_digests import shortened
+from edgepack_runtime.util.texts import is_unseen
 
 NO_AGREEMENT: Final = "-"
 MAX_LABEL_CHARACTERS: Final = 200  # a longer label is a text in the wrong column

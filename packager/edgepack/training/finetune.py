@@ -333,7 +333,7 @@ class DevScore:
     def __init__(self, task: TrainingTask, classifier: Classifier, data: DataArtifact) -> None:
         self._task, self._classifier, self._labels, self._rows = task, classifier, data.labels, data.read("dev")
         self._encoded = classifier.encode(self._rows)
-        self.metric, self.floor = evaluation.metric_of(data), evaluation.floor(task.device, self._rows)
+        self.metric, self.floor = evaluation.value_name(data), evaluation.floor(task.device, self._rows)
 
     def __call__(self) -> float:
         found = logits(self._classifier, self._encoded, SILENT, "dev")

@@ -7,6 +7,8 @@ import re
 import unicodedata
 from typing import Final, Literal
 
+from edgepack_runtime.util.texts import UNSEEN
+
 # Shorter texts are equal by chance: `好的！` and `好的。` are no sign of a leak.
 MIN_NORMALISED: Final = 6
 DIGEST_BYTES: Final = 8  # the probability of a collision among 3 million rows is 2.5e-7
@@ -15,14 +17,9 @@ _BETWEEN: Final = "\x1f"  # between the two texts of a pair
 _LONGEST_RUN: Final = 2000
 _LONG_RUN: Final = re.compile(rf"[^\x00-\u02ff\u4e00-\u9fff\uac00-\ud7a3]{{{_LONGEST_RUN}}}")
 _NO_WORD: Final = re.compile(r"[\W_]+")
-# White space, joiners, separators, bidirectional marks and control characters: a text of these only is not visible.
-_UNSEEN: Final = "".join(
-    map(chr, (*range(0x21), *range(0x7F, 0xA1), *range(0x2000, 0x2010), *range(0x2028, 0x2030)))
-) + "".join(map(chr, (*range(0x205F, 0x2070), 0xAD, 0x61C, 0x1680, 0x180E, 0x3000, 0xFEFF)))
-# The same without the space, and characters that are drawn onto the one before: marks, variants, parts of syllables.
-_ESCAPED: Final = re.compile(
-    rf"[{re.escape(_UNSEEN.replace(' ', ''))}\u0300-\u036f\u1100-\u11ff\u3099\u309a\ufe00-\ufe0f\ue000-\uf8ff]"
-)
+_UNSEEN: Final = re.compile(f"[{UNSEEN}]+")
+# The same without the space, and characters that are drawn onto the one before: marks, parts of syllables.
+_ESCAPED: Final = re.compile(rf"(?! )[{UNSEEN}\u0300-\u036f\u1100-\u11ff\u3099\u309a\ue000-\uf8ff]")
 
 
 def normalise(text: str) -> str:
@@ -64,17 +61,9 @@ def digests(text: str, text_pair: str | None = None) -> tuple[bytes, bytes]:
     return exact, digest(f"{normalised}{_BETWEEN}{second}")
 
 
-def is_unseen(text: str) -> bool:
-    """Whether `text` has only white space and invisible characters, such as U+200B and U+FEFF."""
-    return not text.strip(_UNSEEN)
-
-
 def without_unseen(text: str) -> str:
     """`text` without white space and invisible characters."""
-    return text.translate(_DROPPED)
-
-
-_DROPPED: Final = dict.fromkeys(map(ord, _UNSEEN))
+    return _UNSEEN.sub("", text)
 
 
 def visible(text: str) -> str:

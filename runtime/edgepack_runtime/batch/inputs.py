@@ -20,6 +20,7 @@ from edgepack_runtime.rows.lines import (
     NotUtf8Error,
     RowError,
     as_utf8,
+    begun,
     open_stream,
     refuse_non_text,
     with_line_feeds,
@@ -27,7 +28,7 @@ from edgepack_runtime.rows.lines import (
 from edgepack_runtime.rows.reader import BROKEN_CSV, Rows
 from edgepack_runtime.rows.table import Table
 from edgepack_runtime.util.fs import os_errors
-from edgepack_runtime.util.texts import ENCODINGS, UTF8, UTF16, Item, counted, item_from_fields, require_text
+from edgepack_runtime.util.texts import ENCODINGS, UTF8, UTF16, Item, counted, is_unseen, item_from_fields, require_text
 
 _WORKBOOKS = (".xlsx", ".xls", ".ods")
 MAX_LINE_BYTES = 4 * 1024 * 1024  # of one line; the tokenizer needs 300 MiB for a word of that size
@@ -35,6 +36,7 @@ STDIN = "standard input"
 _FIXES = ("error.name_column", "error.name_second")
 _LONG_ROW = 50  # lines of one row; a quotation mark that nobody closed takes in all lines up to the next one
 _SHOWN = 5  # of these
+_SHOWN_NAMES, _NAME_CHARACTERS = 20, 40  # of columns
 _GO_ON = "give --output FILE, which leaves such rows without an answer"
 
 
@@ -103,16 +105,22 @@ class Source:
             yield f"note: and {counted(len(self._long) - _SHOWN, 'more row')} of {_LONG_ROW} lines or more"
 
     def rows(self) -> Iterator[InputRow]:
-        """The next rows."""
+        """The next rows.
+
+        Raises:
+            UsageError: the rest cannot be read.
+        """
         rows, lines, width = self.file, self.file.lines, len(self.header)
         read: Any = self._of_json if rows.format.kind == JSON else self._of_fields if width else self._of_line
         for number, found in self._found:
             if rows.last - number >= _LONG_ROW:
                 self._long.append(f"{number} to {rows.last}")
             if isinstance(found, RowError):
+                if found.ends:
+                    raise self._refused(found)
                 fields = [*found.fields, *[""] * width][:width]  # as many cells as the header has
                 yield InputRow(number, None, self._refused(found), lines.offset, fields)
-            elif self._suffix == ".txt" and not self._blank_rows and not found.strip():
+            elif self._suffix == ".txt" and not self._blank_rows and is_unseen(found):
                 rows.blank += 1
             else:
                 try:
@@ -126,7 +134,7 @@ class Source:
 
     def _of_fields(self, fields: Sequence[str], where: str) -> Item:
         for column, place in zip(self._columns, self._places):
-            if not fields[place].strip():
+            if is_unseen(fields[place]):
                 raise UsageError(
                     f"column `{column}` of {where} is empty", fix=f"{_GO_ON}, or write a text there, or remove the row"
                 )
@@ -156,7 +164,7 @@ class Source:
         alike = [name for name in self.header if name.strip().lower() == column.lower()]
         raise UsageError(
             message("error.columns" if found else "error.no_column", name=str(self._name), column=column),
-            why=message("error.columns_are", names=", ".join(self.header)),
+            why=message("error.columns_are", names=", ".join(map(_name, self.header[:_SHOWN_NAMES]))),
             fix=message("error.rename") if found else message(fix, name=repr(alike[0]) if alike else "NAME"),
         )
 
@@ -170,6 +178,11 @@ class Source:
             )
         lines = f", with the lines up to {self.file.last}," if self.file.last > (error.line or 0) else ""
         return _refusal(error, self._name, lines if error.kind == BROKEN_CSV else "")
+
+
+def _name(column: str) -> str:
+    """The name of a column in a message: the first line of a table without a header may be a whole text."""
+    return column if len(column) <= _NAME_CHARACTERS else column[:_NAME_CHARACTERS] + "..."
 
 
 def _refusal(error: RowError, name: str, lines: str = "") -> UsageError:
@@ -268,7 +281,7 @@ def opened(
 
 
 def standard_input(columns: Sequence[str], encoding: str = UTF8) -> Source:
-    """The rows on standard input, one per line. The first read decides whether it is in `encoding`.
+    """The rows on standard input, one per line. The first line or more decides whether it is in `encoding`.
 
     Raises:
         UsageError: it has another encoding.
@@ -277,7 +290,7 @@ def standard_input(columns: Sequence[str], encoding: str = UTF8) -> Source:
     stream = sys.stdin.buffer
     assert isinstance(stream, io.BufferedReader)
     with os_errors(f"{STDIN} cannot be read"):
-        text = _checked(stream, STDIN, encoding)
+        text = _checked(begun(stream), STDIN, encoding)
     return Source(text, STDIN, ".txt", columns, encoding=encoding, blank_rows=True)
 
 

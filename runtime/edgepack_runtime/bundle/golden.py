@@ -2,16 +2,9 @@
 
 Both files hold one JSON object per line. A golden text has `text`, for pairs `text_pair`, and `logits`: one number for
 each label, or for token classification a list of such lists, one for each token. A labelled row has `text`, for pairs
-`text_pair`, its answer and the float model's answer:
-
-| answers | keys | value |
-|---|---|---|
-| one label | `label`, `float_label` | a label |
-| several labels | `labels`, `float_labels` | a list of labels, perhaps empty |
-| spans | `spans`, `float_spans` | a list of [start, end, label], perhaps empty; offsets are indices of a Python str |
-
-A linear model alone has no float model beside it: its rows have no `float_` key. If the release was compared with an
-earlier one, every row also has that release's answer: `baseline_label`, `baseline_labels` or `baseline_spans`.
+`text_pair`, and its answer under the task's `answer_key`: a `label`, a list of `labels`, a list `spans` of [start, end,
+label] with indices of a Python str. The float model's answer has the prefix `float_`, that of an earlier release
+`baseline_`, as `float_label`. A linear model alone has no float model beside it.
 
 A release without its rows has `golden/texts.jsonl` instead: placeholder texts with the lengths of the rows.
 """

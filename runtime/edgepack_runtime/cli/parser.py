@@ -12,6 +12,7 @@ from edgepack_runtime.errors import UsageError, printable
 from edgepack_runtime.inference.windows import LONG_TEXTS, TRUNCATE
 from edgepack_runtime.messages import message
 from edgepack_runtime.schema.limits import MAX_THREADS
+from edgepack_runtime.tasks.registry import answer_examples
 from edgepack_runtime.util.texts import ENCODING_NAMES, ENCODINGS, UTF8
 
 EXIT_CODES = """\
@@ -153,9 +154,8 @@ def add_predict(verbs: Verbs) -> None:
         "classify texts or files: one JSON value per line",
         "Texts come from the arguments, from --input, or from standard input, one per line. Each gives one line, in\n"
         "the same order. Put -- before a text that begins with a dash. The form depends on the model:\n\n"
-        '  {"label": "1", "score": 0.98}                    one label\n'
-        '  {"labels": ["a", "b"], "scores": {...}}          any number of labels, with their scores\n'
-        '  {"spans": [{"start": 0, "end": 2, "label": "name", "score": 0.97, "text": "..."}]}\n\n'
+        + "".join(f"  {example}\n" for example in answer_examples())
+        + "\n"
         "A text-pair model takes two arguments (TEXT TEXT_PAIR), two columns of a file, or two texts per line\n"
         "separated by a tab. Spans count characters from 0; the end is exclusive. The model reads the first\n"
         "`max_length` tokens of a text; with --long windows, all of them.\n\n"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence
 
 from edgepack_runtime.bundle.golden import GoldenRow
 from edgepack_runtime.bundle.model_config import ModelConfig
@@ -23,7 +23,7 @@ from edgepack_runtime.schema.gates import (
 from edgepack_runtime.schema.receipt import GateCheck, Score
 from edgepack_runtime.stats import intervals, metrics, scoring
 from edgepack_runtime.stats.metrics import Answer, Pair, Tally
-from edgepack_runtime.tasks.task import Task, row_errors
+from edgepack_runtime.tasks.task import Task, hundred_points, row_errors
 from edgepack_runtime.util.progress import Log
 from edgepack_runtime.util.texts import counted
 
@@ -73,6 +73,16 @@ class Measured(NamedTuple):
     def counts(self, reference: Sequence[Answer]) -> scoring.Counts:
         """Rows on which these answers are farther from the truth than `reference`, or nearer."""
         return scoring.count(row_errors(self.task, [row.answer for row in self.rows], reference), self.errors)
+
+    @property
+    def hundred_points(self) -> float:
+        """The difference in the metric that counts as 100 points."""
+        return hundred_points(self.task, self.metric, [row.answer for row in self.rows], self.classes)
+
+    def drop_points(self, reference: Sequence[Answer], confidence: float) -> intervals.Interval:
+        """`drop` in points."""
+        hundred = self.hundred_points
+        return intervals.Interval(*(100 * end / hundred for end in self.drop(reference, confidence)))
 
     @property
     def kind(self) -> metrics.Metric:
@@ -279,9 +289,9 @@ def _majority_check(measured: Measured, confidence: float) -> GateCheck:
     """
     truths = [row.answer for row in measured.rows]
     constant = [measured.task.constant_answer(truths)] * len(truths)
-    drop = measured.drop(constant, confidence)
+    drop = measured.drop_points(constant, confidence)
     gain = intervals.Interval(-drop.value, -drop.high, -drop.low)
-    theirs = measured.interval.value - (gain.value if measured.kind.more_is_better else -gain.value)
+    theirs = measured.task.values(list(zip(truths, constant)), measured.classes)[measured.metric]
     value = shown(theirs, measured.kind.unit)
     verdict = intervals.PASS if gain.low > 0 else intervals.INCONCLUSIVE
     notes: List[str] = [message("gate.majority", answer=_quoted(measured.task, constant[0]), value=value)]
@@ -289,24 +299,15 @@ def _majority_check(measured: Measured, confidence: float) -> GateCheck:
         counts = measured.counts(constant)
         needed = intervals.n_for_drop(counts.lost, counts.won, counts.n, 0.0, confidence)
         notes.append(would_decide(needed, message("unit.rows")))
-    difference, unit = _difference(measured.kind, gain)
     return GateCheck.sampled(
         limit_named(ABOVE_MAJORITY),
         verdict,
-        difference,
+        gain,
         limit=0.0,
-        unit=unit,
         n=len(truths),
         confidence=confidence,
         detail=joined(*notes),
     )
-
-
-def _difference(kind: metrics.Metric, interval: intervals.Interval) -> Tuple[intervals.Interval, str]:
-    """A difference of two values of a metric as it is shown, with its unit."""
-    if not kind.more_is_better:
-        return interval, kind.unit
-    return intervals.Interval(*(100 * end for end in interval)), "points"
 
 
 def _quoted(task: Task, answer: Answer) -> str:
@@ -331,16 +332,19 @@ def _drop_check(
             fix="build the bundle again",
         )
     confidence, counts = limits.confidence, measured.counts(reference)
-    interval = measured.drop(reference, confidence)
-    verdict = intervals.verdict_at_most(interval, limit_points / 100)
+    interval = measured.drop_points(reference, confidence)
+    verdict = intervals.verdict_at_most(interval, limit_points)
     notes = [message("gate.lost", lost=counts.lost, name=name, won=counts.won), *_row_notes(measured)]
+    if not measured.kind.more_is_better:
+        value = shown(measured.hundred_points, measured.kind.unit)
+        notes.append(message("gate.points_of_error", value=value))
     if verdict == intervals.INCONCLUSIVE and measured.metric == metrics.ACCURACY:
         needed = intervals.n_for_drop(counts.lost, counts.won, counts.n, limit_points / 100, confidence)
         notes.append(would_decide(needed, message("unit.rows")))
     return GateCheck.sampled(
         gate,
         verdict,
-        intervals.Interval(*(100 * number for number in interval)),
+        interval,
         limit=limit_points,
         n=counts.n,
         confidence=confidence,

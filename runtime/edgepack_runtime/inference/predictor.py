@@ -19,9 +19,11 @@ from typing import (
     Tuple,
     TypeVar,
     Union,
+    overload,
 )
 
 from edgepack_runtime.bundle import model_config
+from edgepack_runtime.bundle.model_config import MODEL_NAME
 from edgepack_runtime.device.tuning import Tuning
 from edgepack_runtime.errors import UsageError
 from edgepack_runtime.inference import windows
@@ -31,7 +33,7 @@ from edgepack_runtime.inference.text_model import TextModel
 from edgepack_runtime.install import locate
 from edgepack_runtime.schema.limits import MAX_THREADS
 from edgepack_runtime.tasks.task import Prediction
-from edgepack_runtime.util.texts import Item
+from edgepack_runtime.util.texts import Item, item_from_fields
 
 if TYPE_CHECKING:
     from edgepack_runtime.engine.graphs import Graph
@@ -45,8 +47,9 @@ class Predictor:
     All methods may be called from several threads at once.
 
     Args:
-        path: the prefix of an install, an unpacked release, or a model folder (`model.json` and its files); by
-            default the release that contains this package.
+        path: a bundle file, the prefix of an install, an unpacked release, or a model folder (`model.json` and its
+            files); by default the release that contains this package. The model of a bundle is unpacked into the user's
+            cache, and its signature and bytes are verified at each call.
         threads: maximum threads of one prediction; by default the result of `tune` for this release on this device, or
             1 without one.
         tuned: session options instead of the result of `tune`.
@@ -60,8 +63,8 @@ class Predictor:
     Raises:
         UsageError: there is no model at `path`; `long_texts` is unknown or not possible for this model; or `threads` is
             not a whole number from 1 to 256.
-        BundleInvalidError: a file is missing or invalid.
-        EnvironmentUnfitError: the model's execution provider is not active.
+        BundleInvalidError: a file is missing or invalid, or a bundle is not signed by a key that this machine trusts.
+        EnvironmentUnfitError: the model's execution provider is not active, or a bundle cannot be unpacked.
         StageFailedError: the engine cannot load or run the model.
     """
 
@@ -77,11 +80,12 @@ class Predictor:
         _at_least_one(threads=threads, max_windows=max_windows)
         if threads is not None and threads > MAX_THREADS:
             raise UsageError(f"threads is {threads}", fix=f"give a number of at most {MAX_THREADS}")
-        found = locate.locate_own_release() if path is None else locate.locate(Path(path))
+        found = _located(path)
         opened = tuned or found.tuning() or Tuning()
         self.tuning = opened if threads is None else dataclasses.replace(opened, threads=threads)
         self.folder = found.model
         self.config = model_config.load(found.model)
+        self._reads_texts = self.config.item in (model_config.TEXT, model_config.TEXTS)
         self._text: Optional[TextModel] = None
         self.graphs: Mapping[str, Graph] = {}  # of a model with a handler; an item `GraphInputs` runs one
         if self.config.handler is None:
@@ -120,32 +124,39 @@ class Predictor:
         """The linear model, with the number of texts that it answered so far; None without one."""
         return None if self._text is None else self._text.combined
 
-    def predict(self, text: Item, text_pair: Optional[str] = None) -> Prediction:
-        """The answer for one text, or one pair of texts, of any length.
+    @overload
+    def predict(self, text: Union[List[str], List[Tuple[str, str]]]) -> List[Prediction]: ...
+
+    @overload
+    def predict(self, text: Item, text_pair: Optional[str] = None) -> Prediction: ...
+
+    def predict(self, text: Any, text_pair: Optional[str] = None) -> Any:
+        """The answer for one text, or one pair of texts, of any length; a list of answers for a list.
 
         Without windows it is truncated to the model's `max_length` tokens: a pair loses tokens at the end of the longer
-        text, and spans beyond the cut are not found. A text without tokens, such as an empty one, is answered too; the
-        command line, files and `serve` refuse such texts.
+        text, and spans beyond the cut are not found.
 
         Args:
-            text: a text; a pair may also be one tuple.
+            text: a text; a pair may also be one tuple. A list of them is answered as by `predict_batch`.
             text_pair: the second text, for a text-pair model.
 
         Returns:
             `LabelPrediction`; `LabelsPrediction` from a multi-label model; `SpansPrediction` from a token classifier.
 
         Raises:
-            UsageError: a pair was given to a single-text model, or one text to a text-pair model; or a text has more
-                than `max_windows`.
+            UsageError: a pair was given to a single-text model, or one text to a text-pair model; a text is empty (it
+                has only white space and invisible characters); or it has more than `max_windows`.
             StageFailedError: the model cannot be run, or a logit is not finite.
         """
+        if isinstance(text, list) and text_pair is None and self._reads_texts:
+            return self.predict_batch(text)
         return self.timed_predict(text, text_pair)[0]
 
     def predict_batch(self, texts: Iterable[Item], batch_size: int = 32) -> List[Prediction]:
         """Answers for `texts` (a pair is a tuple), in their order, `batch_size` at a time. Raises as `predict`."""
         _at_least_one(batch_size=batch_size)
         _require_several(texts)
-        items = list(texts)
+        items = [self._checked(item, f"item {number}") for number, item in enumerate(texts, start=1)]
         predictions: List[Prediction] = []
         for start in range(0, len(items), batch_size):
             predictions += self.timed_batch(items[start : start + batch_size])[0]
@@ -175,7 +186,7 @@ class Predictor:
             As `predict`, and any error of `items`, at the position of that item.
         """
         _require_several(items)
-        tagged = ((None, _required(item)) for item in items)
+        tagged = ((None, self._checked(_required(item), f"item {n}")) for n, item in enumerate(items, start=1))
         with contextlib.closing(
             self.stream_tagged(tagged, workers=workers, batch_tokens=batch_tokens, block_items=block_items)
         ) as found:
@@ -228,13 +239,15 @@ class Predictor:
 
     def timed_predict(self, text: Item, text_pair: Optional[str] = None) -> Tuple[Prediction, Split]:
         """`predict` with the time of each part. Raises as `predict`."""
-        predictions, split = self.timed_batch((text,) if text_pair is None else (_pair(text, text_pair),))
+        item = text if text_pair is None else _pair(text, text_pair)
+        self._checked(item, "the pair" if isinstance(item, tuple) else "the text")
+        predictions, split = self.timed_batch((item,))
         return predictions[0], split
 
     def timed_batch(self, items: Sequence[Item], wanted: Wanted = always) -> Tuple[List[Prediction], Split]:
         """Answers for `items`, in their order, with the time of each part. Raises as `predict`.
 
-        They are one batch; with windows, batches of 32 rows.
+        They are one batch; with windows, batches of 32 rows. Nobody checks here whether a text is empty.
 
         Args:
             wanted: asked before each batch; once it says no, `UnwantedError` is raised.
@@ -243,6 +256,24 @@ class Predictor:
         if not items:
             return [], Split(0.0, 0.0, 0.0)
         return self._model.answer(items, wanted)
+
+    def _checked(self, item: Item, where: str) -> Item:
+        """`item`; the error for an empty text calls it `where`. The model itself refuses what is no text."""
+        fields = item if isinstance(item, tuple) else (item,)
+        if self._reads_texts and len(fields) in (1, 2) and all(isinstance(field, str) for field in fields):
+            item_from_fields(fields, where)
+        return item
+
+
+def _located(path: Union[str, Path, None]) -> locate.Located:
+    if path is None:
+        return locate.locate_own_release()
+    path = Path(path)
+    if path.is_dir() or path.name == MODEL_NAME:
+        return locate.locate(path)
+    from edgepack_runtime.install.bundle_cache import unpacked_model  # a cold start of `predict` needs none of it
+
+    return locate.locate(unpacked_model(path))
 
 
 def _at_least_one(**given: Optional[int]) -> None:

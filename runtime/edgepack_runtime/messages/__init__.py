@@ -119,7 +119,9 @@ def read(document: Any) -> Dict[str, Message]:
     for text, row in listed.items() if isinstance(listed, Mapping) else ():
         try:
             made = _of_json(row)
-        except (LookupError, TypeError, ValueError, AttributeError, RecursionError):
+            for one in LANGUAGES:  # templates have their own formats: what fills one may not fill the other
+                render(made, one)
+        except (ArithmeticError, LookupError, TypeError, ValueError, AttributeError, RecursionError):
             continue
         if made == text:  # a document must not say one thing in English and another one in Chinese
             found[text] = made

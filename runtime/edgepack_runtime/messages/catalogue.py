@@ -37,6 +37,10 @@ TEMPLATES: Mapping[str, Tuple[str, str]] = {
         "{lost:#row} lost against {name}, {won} won",
         "与{name}相比，{lost} 个样本由对变错，{won} 个由错变对",
     ),
+    "gate.points_of_error": (
+        "100 points are {value}, the error of the best constant answer",
+        "100 个百分点即 {value}，是最佳固定答案的误差",
+    ),
     "gate.lower": (
         "{lower} lower than with the float model, {higher} higher",
         "得分比浮点模型低的有 {lower} 个，高的有 {higher} 个",

@@ -58,8 +58,8 @@ def likely_separator(lines: Sequence[str]) -> Optional[str]:
     """The separator that splits these lines into equally many fields, at least two; None if none does."""
     if lines and (said := _SAID.fullmatch(lines[0].rstrip("\r\n"))):
         return said[1]
-    alike = (one for one in SEPARATORS if _splits_alike(lines, one, quoted=one in ",;") or _looks_quoted(lines, one))
-    return next(alike, None)
+    quoted = [one for one in SEPARATORS if one in ",;" or _looks_quoted(lines, one)]
+    return next((one for one in SEPARATORS if _splits_alike(lines, one, quoted=one in quoted)), None)
 
 
 class Dialect(NamedTuple):
@@ -76,7 +76,7 @@ def dialect_of(lines: Sequence[str], row_format: RowFormat) -> Dialect:
     said = _SAID.fullmatch(lines[0].rstrip("\r\n")) if lines else None
     lines = lines[1:] if said else lines
     separator = said[1] if said else row_format.separator or _csv_separator(lines)
-    quoted = row_format.quoted or _looks_quoted(lines, separator)
+    quoted = row_format.quoted or said is not None or _looks_quoted(lines, separator)
     escaped = quoted and any('\\"' in line for line in lines) and not _is_csv(lines, separator)
     return Dialect(separator, quoted, escaped and _is_csv(lines, separator, escape="\\"), said is not None)
 
@@ -84,25 +84,18 @@ def dialect_of(lines: Sequence[str], row_format: RowFormat) -> Dialect:
 def _csv_separator(lines: Sequence[str]) -> str:
     """The separator of a .csv that begins with `lines`.
 
-    Spreadsheet programs write semicolons where a comma is for decimals, and tabs as "Unicode text". The first line
-    holds the separator; where it holds several, the lines decide, and the comma if they do not.
+    Spreadsheet programs write semicolons where a comma is for decimals, and tabs as "Unicode text". The first line with
+    content holds the separator; where it holds several, the lines decide, and the comma if they do not.
     """
-    first = next(iter(lines), "")
+    first = next(filter(str.strip, lines), "")
     found = [one for one in _OF_CSV if one in first] or [","]
     return next((one for one in found if len(found) == 1 or _splits_alike(lines, one, quoted=True)), found[0])
 
 
 def _looks_quoted(lines: Sequence[str], separator: str) -> bool:
-    """Whether a table whose fields are not quoted by its name is quoted: pandas and Excel write tabs so, too.
-
-    In a field that is quoted a quote is doubled, or it holds a line end, or all fields are quoted. A text in quotes is
-    none of these.
-    """
-    fields = [field for line in lines if line.strip() for field in line.rstrip("\r\n").split(separator)]
-    quoted = [field for field in fields if field.startswith('"')]
-    doubled = any(field.endswith('"') and '""' in field[1:-1] for field in quoted)
-    widths = {line.count(separator) for line in lines if line.strip()}
-    return bool(quoted) and (doubled or len(widths) > 1 or quoted == fields) and _is_csv(lines, separator)
+    """Whether each name in the first line is in quotes: so are the fields below. No text below can say that."""
+    first = next((line.rstrip("\r\n") for line in lines if line.strip()), "")
+    return bool(first) and all(name[:1] == name[-1:] == '"' != name for name in first.split(separator))
 
 
 def _is_csv(lines: Sequence[str], separator: str, escape: Optional[str] = None) -> bool:

@@ -6,8 +6,9 @@ import codecs
 import io
 from dataclasses import dataclass
 from functools import partial
+from itertools import chain, repeat
 from pathlib import Path
-from typing import Any, Callable, Iterator, Optional, Sequence
+from typing import Any, Callable, Iterable, Iterator, Optional, Sequence
 
 from edgepack_runtime.messages import message
 from edgepack_runtime.rows.encodings import SAMPLE_BYTES, UTF16_MARKS, conversion
@@ -39,6 +40,7 @@ class RowError(Exception):
     kind: str = "unreadable"
     fatal: bool = True  # whether the rows after it make no sense either
     fields: Sequence[str] = ()  # of a row of a table that has another form than the others
+    ends: bool = False  # whether the rows after it are not read at all
 
 
 @dataclass(eq=False)
@@ -168,20 +170,44 @@ def with_line_feeds(stream: io.BufferedReader, file: Path) -> io.BufferedReader:
     with file.open("rb") as whole:  # what follows decides, too: a text may hold such a character
         if any(b"\n" in block for block in iter(partial(whole.read, _BLOCK_BYTES), b"")):
             return stream
-    return io.BufferedReader(_WithLineFeeds(stream), SAMPLE_BYTES)
+    return io.BufferedReader(_Blocks(raw.replace(b"\r", b"\n") for raw in _blocks(stream)), SAMPLE_BYTES)
 
 
-class _WithLineFeeds(io.RawIOBase):
-    def __init__(self, stream: io.BufferedReader) -> None:
-        self._stream = stream
+def begun(stream: io.BufferedReader) -> io.BufferedReader:
+    """`stream`, of which the first `peek` has a line end, `SAMPLE_BYTES` or all there is.
+
+    A pipe may give a mark or a character in pieces, from which no encoding can be told.
+    """
+    blocks, head = _blocks(stream), b""
+    for block in blocks:
+        head += block
+        if b"\n" in block or len(head) >= SAMPLE_BYTES:
+            break
+    return io.BufferedReader(_Blocks(chain([head], blocks)), SAMPLE_BYTES)
+
+
+def _blocks(stream: io.BufferedReader) -> Iterator[bytes]:
+    return iter(partial(stream.read1, SAMPLE_BYTES), b"")  # of a pipe as much as there is
+
+
+class _Blocks(io.RawIOBase):
+    """A stream of these bytes."""
+
+    def __init__(self, blocks: Iterable[bytes]) -> None:
+        self._blocks, self._left = iter(blocks), b""
 
     def readable(self) -> bool:
         return True
 
     def readinto(self, buffer: Any) -> int:
-        raw = self._stream.read1(len(buffer)).replace(b"\r", b"\n")
-        buffer[: len(raw)] = raw
-        return len(raw)
+        while not self._left:
+            found = next(self._blocks, None)
+            if found is None:
+                return 0
+            self._left = found
+        count = min(len(buffer), len(self._left))
+        buffer[:count], self._left = self._left[:count], self._left[count:]
+        return count
 
 
 def _escape(error: UnicodeError) -> tuple[str, int]:
@@ -192,20 +218,8 @@ def _escape(error: UnicodeError) -> tuple[str, int]:
 codecs.register_error("edgepack-no-text", _escape)
 
 
-class _Recoded(io.RawIOBase):
+class _Recoded(_Blocks):
     def __init__(self, stream: io.BufferedReader, encoding: str) -> None:
-        self._stream, self._left = stream, b""
-        self._decoder = codecs.getincrementaldecoder(encoding)("edgepack-no-text")
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any) -> int:
-        while not self._left:
-            raw = self._stream.read1(SAMPLE_BYTES)  # of a pipe as much as there is
-            self._left = self._decoder.decode(raw, final=not raw).encode("utf-8", "surrogateescape")
-            if not raw and not self._left:
-                return 0
-        count = min(len(buffer), len(self._left))
-        buffer[:count], self._left = self._left[:count], self._left[count:]
-        return count
+        decode = codecs.getincrementaldecoder(encoding)("edgepack-no-text").decode
+        raw = chain(zip(_blocks(stream), repeat(False)), [(b"", True)])
+        super().__init__(decode(block, last).encode("utf-8", "surrogateescape") for block, last in raw)

@@ -65,8 +65,6 @@ class Rows:
         self.content = ""  # the latest line of JSON
         self._holds_nul = False
         self._row_bytes = 0  # about, of the row that is read
-        self._row_lines: List[str] = []  # of the row that is read, where quotes were guessed
-        self._is_quoted_by_name = row_format.quoted
         if row_format.kind == TABLE:
             csv.field_size_limit(MAX_LINE_BYTES)  # the default limit, 128 KiB, is shorter than some documents
             self._dialect = dialect_of(_first_lines(stream.peek(SAMPLE_BYTES)), row_format)
@@ -93,11 +91,13 @@ class Rows:
         if self.format.quoted:
             yield from self._quoted_cells()
             return
-        separator = self.separator
+        separator, width = self.separator, 0
         for number, line in self.texts():
-            if isinstance(line, str) and not (number == 1 and self._dialect.is_said):
-                yield number, line.rstrip("\r\n").split(separator)
-            elif isinstance(line, RowError):
+            if isinstance(line, str):
+                fields = fields_of_line(line.rstrip("\r\n"), separator, width)
+                width = width or (len(fields) if line.strip() else 0)
+                yield number, fields
+            else:
                 yield number, line
 
     def _quoted_cells(self) -> Iterator[Cells]:
@@ -106,7 +106,7 @@ class Rows:
         escape = "\\" if self._dialect.escaped else None
         table = csv.reader(self._csv_lines(), delimiter=self.separator, escapechar=escape, strict=True)
         while True:
-            first, self._row_bytes, self._row_lines = table.line_num + above + 1, 0, []
+            first, self._row_bytes = table.line_num + above + 1, 0
             found: Union[List[str], RowError]
             try:
                 found = next(table)
@@ -119,28 +119,14 @@ class Rows:
             if self._row_bytes > MAX_LINE_BYTES:
                 fix = "remove the stray quotes: one opens there, and none closes it soon"
                 why = f"it goes on for more than {MAX_LINE_BYTES >> 20} MiB"
-                yield first, RowError(first, "is not a row of a table", fix, why=why, kind=BROKEN_CSV)
+                what = "is not a row of a table"
+                yield first, RowError(first, what, fix, why=why, kind=BROKEN_CSV, ends=True)
                 return
-            if not lines.failed and self._swallows(found):
-                for number, line in enumerate(self._row_lines, start=first):
-                    self.last = number
-                    yield number, line.rstrip("\r\n").split(self.separator)
-                continue
             if lines.failed:
                 found = lines.error()
             elif self._holds_nul and isinstance(found, list):
                 found = [field.replace(_OTHER, _NUL) for field in found]
             yield first, found
-
-    def _swallows(self, found: Union[List[str], RowError]) -> bool:
-        """Whether the lines of a row are rows without quotes, in a table whose first lines seemed quoted.
-
-        Who writes a text with a quote into such a table must not take the rows below into it.
-        """
-        if self._is_quoted_by_name or isinstance(found, RowError):
-            return not self._is_quoted_by_name
-        lines = self._row_lines
-        return len(lines) > 1 and sum(line.count(self.separator) for line in lines) >= len(lines) * (len(found) - 1)
 
     def _csv_lines(self) -> Iterator[str]:
         """Lines for the csv module, which does not split at the `\\r` that ends lines of old Macs."""
@@ -148,8 +134,6 @@ class Rows:
             self._row_bytes += len(line)
             if self._row_bytes > MAX_LINE_BYTES:
                 return
-            if not self._is_quoted_by_name:
-                self._row_lines.append(line)
             if _NUL in line:
                 self._holds_nul, line = True, line.replace(_NUL, _OTHER)
             if "\r" in line.rstrip("\r\n"):
@@ -196,16 +180,14 @@ class Rows:
         self.lines.number, self.lines.offset = 1, len(raw)
         if len(raw) > self._most_bytes:
             what = f"is one JSON list of more than {self._most_bytes >> 20} MiB"
-            yield 1, RowError(None, what, _one_per_line(self.name))
+            yield 1, RowError(None, what, _one_per_line(self.name), ends=True)
             return
         try:
             text = raw.decode("utf-8")
         except UnicodeDecodeError as error:
             line = raw.count(b"\n", 0, error.start) + 1
-            yield (
-                line,
-                NotUtf8Error(line, message("encoding.is_not"), mixed=not raw[: error.start].isascii(), sample=raw),
-            )
+            mixed = not raw[: error.start].isascii()
+            yield line, NotUtf8Error(line, message("encoding.is_not"), mixed=mixed, sample=raw, ends=True)
             return
         decode = json.JSONDecoder(object_pairs_hook=_unique).raw_decode
         line, counted, number = 1, 0, 0
@@ -214,7 +196,7 @@ class Rows:
         while True:
             place = _behind_space(text, place)
             if number and not text.startswith(("]", ","), place):
-                yield line, RowError(line, "lacks a comma between two items of a list", kind=NOT_JSON)
+                yield line, RowError(line, "lacks a comma between two items of a list", kind=NOT_JSON, ends=True)
                 return
             if text.startswith("]", place):
                 break
@@ -224,15 +206,16 @@ class Rows:
             try:
                 found, end = decode(text, place)
             except (ValueError, RecursionError) as error:
-                why = _why_not_json(error)
-                yield number, RowError(line, "begins what is not JSON", "end the list with `]`", why=why, kind=NOT_JSON)
+                why, fix = _why_not_json(error), "end the list with `]`"
+                yield number, RowError(line, "begins what is not JSON", fix, why=why, kind=NOT_JSON, ends=True)
                 return
             self.content, place = text[place:end], end
             what = "has an item of the list that is not an object"
             yield number, found if isinstance(found, dict) else RowError(line, what, kind=NO_OBJECT, fatal=False)
         rest = text[place + 1 :]
         if not (_is_object('{"data": []' + rest) if is_within else not rest.strip()):
-            yield number + 1, RowError(None, "holds more behind its list of objects", _one_per_line(self.name))
+            what = "holds more behind its list of objects"
+            yield number + 1, RowError(None, what, _one_per_line(self.name), ends=True)
 
     def _other_format(self, number: int, first: str) -> Optional[RowError]:
         """The error of a file that begins with `first` and holds no JSON lines; None if it may."""
@@ -246,6 +229,28 @@ class Rows:
             f"is not JSON: it is separated by {SEPARATORS[found]}",
             rename(self.name, ".tsv" if found == "\t" else ".csv"),
         )
+
+
+def fields_of_line(line: str, separator: str, width: int = 0) -> List[str]:
+    """The fields of a line without its end, of a table whose quotes are text.
+
+    A spreadsheet and pandas put a field in quotes if it needs them: it holds the separator, or a quote, which they
+    double. The line alone decides that, so that no text with quotes changes the row of another.
+
+    Args:
+        width: fields of a row; 0 if that is not known.
+    """
+    fields = line.split(separator)
+    if '"' not in line or _NUL in line:
+        return fields
+    doubled = any(one.startswith('"') and one.endswith('"') and '""' in one[1:-1] for one in fields)
+    if not width or (len(fields) == width and not doubled):
+        return fields
+    try:
+        [quoted] = csv.reader([line], delimiter=separator, strict=True)
+    except (csv.Error, ValueError):
+        return fields
+    return quoted if len(quoted) == width else fields
 
 
 def parse_object(number: int, content: str, keys: int = 0) -> Union[Dict[str, Any], RowError]:
@@ -265,7 +270,7 @@ def parse_object(number: int, content: str, keys: int = 0) -> Union[Dict[str, An
 
 def _is_object(text: Union[str, bytes]) -> bool:
     try:
-        return isinstance(json.loads(text), dict)
+        return isinstance(json.loads(text, object_pairs_hook=_unique), dict)
     except (ValueError, RecursionError):
         return False
 

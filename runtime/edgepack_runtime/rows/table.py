@@ -64,6 +64,6 @@ class Table:
                 fix = "a text must hold no separator: replace it, or put the text in quotes in a .csv file"
                 if len(fields) < width:
                     fix = "add the missing fields; if the row goes on in the next line, join the two lines"
-                if not quoted and any(field.startswith('"') for field in fields):
+                if not quoted and any('"' in field for field in fields):
                     fix += "; a table with quotation marks, as spreadsheets write it, is read when it is named .csv"
                 yield line, RowError(line, what, fix, kind=WRONG_WIDTH, fatal=False, fields=fields)

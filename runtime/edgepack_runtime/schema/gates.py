@@ -10,12 +10,12 @@ from __future__ import annotations
 import dataclasses
 import functools
 import re
-from typing import Any, Dict, Iterator, List, Literal, Mapping, NamedTuple, Optional, Tuple, Type
+from typing import Any, Dict, Iterator, List, Literal, Mapping, NamedTuple, Optional, Tuple, Type, get_args
 
 from edgepack_runtime.errors import BundleInvalidError
 from edgepack_runtime.schema.fields import Document, Problem, field, hints, read
 from edgepack_runtime.schema.limits import MAX_THREADS, MAX_TOKENS
-from edgepack_runtime.stats.metrics import MetricName, metric_of
+from edgepack_runtime.stats.metrics import METRICS, MetricName, metric_of
 
 ABOVE_MAJORITY = "accuracy.above_majority"  # better than the most frequent answer; no recipe sets or waives it
 DELIVER: Literal["deliver"] = "deliver"
@@ -94,9 +94,9 @@ class AccuracyLimits(Document):
     ONE_OF = ("min", "max", "max_drop_points", "max_regression_points", "per_class")
 
     metric: Optional[MetricName] = field(
-        "`accuracy`: share of rows with the right answer; F1 over all labels (micro) or their mean "
-        "(macro); `f1`: of the rarer of two labels (of `1`, if there is one); `entity_f1`: of exact spans. Default: "
-        "`accuracy`; `micro_f1` for several labels; `entity_f1` for tokens.",
+        "{}. Default: the usual metric of the task.".format(
+            "; ".join(f"`{name}`: {METRICS[name].about}" for name in get_args(MetricName))
+        ),
         None,
     )
     min: Optional[float] = _share("Least value of the metric that passes, from 0 to 1.")
@@ -135,14 +135,15 @@ class AccuracyLimits(Document):
             fix = "set `max_regression_points`: how much worse than that release the new one may be"
             yield Problem(("baseline",), "limits nothing by itself", fix)
 
-        if self.metric is None or metric_of(self.metric).more_is_better:  # more is better of every usual metric
-            wrong, fix = ["max"], "set `min`: more of this metric is better"
-        else:
-            wrong = ["min", "max_drop_points", "max_regression_points"]
-            fix = "set `max`: less of this metric is better; or choose a metric from 0 to 1"
-        for key in wrong:
-            if getattr(self, key) is not None:
-                yield Problem((key,), f"is not a limit of {self.metric or 'the usual metric'}", fix)
+        if self.metric is not None:
+            yield from self.wrong_side(self.metric)
+
+    def wrong_side(self, metric: str) -> Iterator[Problem]:
+        """A limit on the side of `metric` where more is better, or where less is."""
+        key, other = ("max", "min") if metric_of(metric).more_is_better else ("min", "max")
+        if getattr(self, key) is not None:
+            better = "more" if other == "min" else "less"
+            yield Problem((key,), f"is not a limit of {metric}", f"set `{other}`: {better} of it is better")
 
     def asked(self) -> List[str]:
         """The limits that are set, without those of classes."""

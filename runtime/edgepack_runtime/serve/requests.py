@@ -17,7 +17,7 @@ from edgepack_runtime.inference.loaded_model import GraphInputs
 from edgepack_runtime.serve import http_errors
 from edgepack_runtime.serve.http_errors import HttpError
 from edgepack_runtime.serve.settings import Settings
-from edgepack_runtime.util.texts import Item, whole
+from edgepack_runtime.util.texts import Item, is_unseen, whole
 
 _KEYS = ("text", "text_pair", "texts", "scores")
 _SINGLE = 'send {"text": "..."} or {"texts": ["...", "..."]}'
@@ -317,6 +317,6 @@ def _item(entry: Any, number: int, pairs: bool, form: str) -> Item:
 def _text(value: Any, number: int, form: Optional[str]) -> str:
     if not isinstance(value, str):
         raise http_errors.unfit(f"text {number} is not a text", form or "")
-    if not value.strip():
+    if is_unseen(value):
         raise http_errors.unfit(f"text {number} is empty", "remove it, or give it a text")
     return value

@@ -25,7 +25,6 @@ from typing import (
     Sequence,
     Tuple,
     Union,
-    get_args,
 )
 
 from edgepack_runtime.util.spans import OUTSIDE, Span
@@ -41,17 +40,25 @@ SCORE = "score"  # the mean of what a handler says of its answers; no recipe nam
 
 
 class Metric(NamedTuple):
-    """How the figures of a metric are read.
+    """What a metric is, in half a sentence, and how its figures are read.
 
-    Where more is better it is 1 at most, and differences are in points: hundredths. Where less is better it is an
-    error in the unit of the answers, and so are differences. `unit` is one of `schema.figures`.
+    Where more is better it is 1 at most. Where less is better it is an error in the unit of the answers. `unit` is one
+    of `schema.figures`. For points of either see `tasks.task.hundred_points`.
     """
 
+    about: str = ""
     unit: str = "fraction"
     more_is_better: bool = True
 
 
-METRICS: Mapping[str, Metric] = {name: Metric() for name in (*get_args(MetricName), SCORE)}
+METRICS: Mapping[str, Metric] = {  # of each `MetricName`, in the order of help texts
+    ACCURACY: Metric("share of rows with the right answer"),
+    MACRO_F1: Metric("mean of the F1 of all labels"),
+    MICRO_F1: Metric("F1 over all labels together"),
+    F1: Metric("F1 of the rarer of two labels (of `1`, if there is one)"),
+    ENTITY_F1: Metric("F1 of exact spans"),
+    SCORE: Metric("mean of a handler's scores"),
+}
 
 
 def metric_of(name: str) -> Metric:

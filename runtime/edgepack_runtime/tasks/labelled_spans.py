@@ -44,6 +44,7 @@ class LabelledSpans(Classification):
     """The spans from the most probable tag of each token; in windows, from the window that the token belongs to."""
 
     answer_key = "spans"
+    example = '{"spans": [{"start": 0, "end": 2, "label": "name", "score": 0.97, "text": "..."}]}'
     per_token = True
     metric_names = (*Classification.metric_names, metrics.ENTITY_F1)
     usual_metric = metrics.ENTITY_F1

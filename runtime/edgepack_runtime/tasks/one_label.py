@@ -35,6 +35,7 @@ class OneLabel(Classification):
     """The label with the highest logit; for windows, with the highest mean probability, weighted by their tokens."""
 
     answer_key = "label"
+    example = '{"label": "1", "score": 0.98}'
     metric_names = (*Classification.metric_names, metrics.F1)
 
     def __init__(self, name: str, *, pairs: bool) -> None:

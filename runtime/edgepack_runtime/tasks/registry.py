@@ -48,6 +48,11 @@ def tasks_named(name: str) -> Sequence[Task]:
     return [task for task in _TASKS if task.name == name]
 
 
+def answer_examples() -> Sequence[str]:
+    """A prediction in JSON of each form of answer, for help texts."""
+    return tuple(dict.fromkeys(task.example for task in _TASKS))
+
+
 def answer_keys() -> Sequence[str]:
     """The JSON keys of the answers of all tasks."""
     return tuple(dict.fromkeys(task.answer_key for task in _TASKS))

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, AbstractSet, Any, Dict, List, Mapping, NamedTuple, Optional, Protocol, Sequence, Tuple
 
 from edgepack_runtime.errors import StageFailedError
+from edgepack_runtime.stats import metrics
 from edgepack_runtime.stats.metrics import Answer, Pair
 from edgepack_runtime.util.texts import Item
 
@@ -59,6 +60,7 @@ class Task(Protocol):
 
     name: str  # in `model.json` and in recipes
     answer_key: str  # JSON key of the answer in a labelled row
+    example: str  # a prediction in JSON, for help texts
     pairs: bool  # an item is a pair of texts
     multi_label: bool  # a row has any number of labels, so each logit is an answer by itself: yes or no
     labelled: bool  # answers are made of labels, which are classes
@@ -67,7 +69,7 @@ class Task(Protocol):
     linear: bool  # a linear model may answer beside the encoder, or alone
     exact: bool  # an answer is right or wrong; else nearer to the truth or farther from it
     metric_names: Tuple[str, ...]  # that may be defined for a model of the task
-    usual_metric: str  # by which models are chosen during a build: more is better
+    usual_metric: str  # by which models are chosen during a build
 
     def classes(self, labels: Sequence[str]) -> Tuple[str, ...]:
         """The classes of answers; none if answers are not labels."""
@@ -144,7 +146,7 @@ class Task(Protocol):
         """The best answer of a model that gives every row the same: it needs no learning."""
 
     def constant_score(self, truths: Sequence[Answer]) -> Optional[float]:
-        """The highest usual score of a model that gives every row the same answer; None if any such model is right."""
+        """The best usual score of a model with the same answer for every row; None if it is always right."""
 
     def interval(
         self,
@@ -177,6 +179,19 @@ class Task(Protocol):
 
     def confusion(self, pairs: Sequence[Pair]) -> Optional[Dict[str, Dict[str, int]]]:
         """True class -> answered class -> count, without zeros; None where answers cannot be paired."""
+
+
+def hundred_points(task: Task, metric: str, truths: Sequence[Answer], classes: Sequence[str]) -> float:
+    """The difference in a metric that counts as 100 points.
+
+    Where more is better it is 1. Of an error it is that of the best constant answer, so a point is a hundredth of what
+    a model can win over an answer that needs no learning; of squared errors, a hundredth of R^2. It is 1 if every
+    answer is right, so that no such answer can be beaten.
+    """
+    if metrics.metric_of(metric).more_is_better:
+        return 1.0
+    constant = task.constant_answer(truths)
+    return task.values([(truth, constant) for truth in truths], classes)[metric] or 1.0
 
 
 def row_errors(task: Task, truths: Sequence[Answer], answers: Sequence[Answer]) -> List[float]:

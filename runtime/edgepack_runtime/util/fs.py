@@ -20,9 +20,25 @@ FILE_MODE = 0o644
 FOLDER_MODE = EXECUTABLE_MODE = 0o755
 # Flags that open a new file and follow no link.
 NEW_FILE = os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC
+CACHE_VARIABLE = "EDGEPACK_CACHE"
 MOST_READ_BYTES = 2**26  # of a file that is read as a whole
 _SYSTEM_TEMPORARY = ("/tmp", "/var/tmp", "/usr/tmp")
 _REMOVE_ATTEMPTS, _REMOVE_PAUSE_S = 50, 0.1
+
+
+def user_cache() -> Path:
+    """`$EDGEPACK_CACHE`, else `$XDG_CACHE_HOME/edgepack`, else `~/.cache/edgepack`.
+
+    Raises:
+        EnvironmentUnfitError: there is no home folder.
+    """
+    if chosen := os.environ.get(CACHE_VARIABLE):
+        return Path(chosen)
+    try:
+        base = os.environ.get("XDG_CACHE_HOME")
+        return (Path(base) if base else Path.home() / ".cache") / "edgepack"
+    except (RuntimeError, KeyError) as error:  # Python 3.8 raises the second
+        raise EnvironmentUnfitError("this user has no home folder", fix=f"set {CACHE_VARIABLE} to a folder") from error
 
 
 @contextlib.contextmanager

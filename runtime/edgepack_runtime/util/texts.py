@@ -7,27 +7,42 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from typing import Any, List, Optional, Sequence, Tuple, Union
 
 from edgepack_runtime.errors import UsageError
 
 Item = Union[str, Tuple[str, str]]  # a text or a pair of texts
 NOTHING = "-"  # shown where there is nothing
+# White space, control characters, and what Unicode has shown as nothing (Default_Ignorable_Code_Point: joiners, marks
+# of direction, fillers, variation selectors); also the annotations, and the blank of Braille. For a class of `re`.
+UNSEEN = (
+    r"\s\x00-\x1f\x7f-\x9f\xad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e\u2060-\u206f"
+    r"\u2800\u3164\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufffb\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff"
+)
+_SHOWN = 3  # characters in a message
+_SEEN = re.compile(f"[^{UNSEEN}]")
 UTF8, GB18030, UTF16, BIG5 = ENCODINGS = ("utf-8", "gb18030", "utf-16", "big5")  # of files with texts
 ENCODING_NAMES = {
     "gbk": GB18030, "gb2312": GB18030, "cp936": GB18030, "utf8": UTF8, "utf16": UTF16, "cp950": BIG5,
 }  # other names  # fmt: skip
 
 
+def is_unseen(text: str) -> bool:
+    """Whether `text` is empty, or has only white space and invisible characters, such as U+200B and U+FEFF."""
+    return _SEEN.search(text) is None
+
+
 def require_text(text: str, where: str) -> str:
     """`text` without its line end.
 
     Raises:
-        UsageError: it is empty or only white space; the message names `where`.
+        UsageError: it is empty, as `is_unseen` says; the message names `where`.
     """
     text = text.rstrip("\r\n")
-    if not text.strip():
-        raise UsageError(f"{where} is empty")
+    if is_unseen(text):
+        shown = ", ".join(dict.fromkeys(f"U+{ord(one):04X}" for one in text.strip()[:_SHOWN]))
+        raise UsageError(f"{where} is empty", why=shown and f"it holds only characters that show nothing: {shown}")
     return text
 
 

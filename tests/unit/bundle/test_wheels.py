@@ -13,7 +13,6 @@ from edgepack.bundle import wheels
 from edgepack.bundle.target_spec import TargetSpec
 from edgepack.errors import EnvironmentUnfitError
 from edgepack.progress import SILENT
-from edgepack.targets import context as context
 from edgepack.targets import package_data
 from edgepack.targets.context import BuildContext
 from edgepack.targets.profiles import Profile
@@ -246,14 +245,3 @@ def test_pip_is_asked_for_hashed_wheels_of_the_targets_platforms_only(
     with pytest.raises(EnvironmentUnfitError) as caught:
         pip_download(tmp_path / "r.txt", tmp_path, target, (3, 11))
     assert "nothing found" in caught.value.why
-
-
-def test_cache_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("EDGEPACK_CACHE", str(tmp_path / "mine"))
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
-    assert context.default_cache() == tmp_path / "mine"
-    monkeypatch.setenv("EDGEPACK_CACHE", "")
-    assert context.default_cache() == tmp_path / "xdg/edgepack"
-    monkeypatch.delenv("XDG_CACHE_HOME")
-    monkeypatch.setenv("HOME", str(tmp_path))
-    assert context.default_cache() == tmp_path / ".cache/edgepack"

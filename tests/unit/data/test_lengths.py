@@ -92,6 +92,8 @@ def test_limits_that_cut_more_than_one_percent_are_warned_of() -> None:
         "(`teacher.max_length`, `student.max_length`) and would be cut; 99% have at most 40\n"
         "    fix: use 48; longer texts cost time on the device"
     ]
+    [finding] = check_lengths(lengths, {"model.max_length": 32}, file, 32)  # tokens that the model can read
+    assert finding.fix == "shorten the texts"
     found = check_lengths(lengths, {"teacher.max_length": 64, "student.max_length": 8}, file)
     assert [finding.reason.split(" (")[0] for finding in found] == [
         "about 100.0% of the train texts are longer than 8 tokens",

@@ -19,10 +19,10 @@ from edgepack.data.tables import read_records, read_rows
 from edgepack.recipe.finding_log import FindingLog
 from edgepack.recipe.findings import Finding, Severity, errors
 from edgepack.recipe.model import Columns
-from edgepack.util.text_digests import is_unseen
 from edgepack_runtime.batch.inputs import opened, read_texts
 from edgepack_runtime.errors import UsageError
 from edgepack_runtime.rows.lines import RowError
+from edgepack_runtime.util.texts import is_unseen
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "tables"
 FILES = sorted(file.name for file in GOLDEN.iterdir() if file.suffix != ".txt")
@@ -178,7 +178,7 @@ def check_both_sides(file: Path) -> None:
         )
     except RowError:
         ended = True
-    texts = [(line, text) for line, text in trained.items() if isinstance(text, str) and text.strip()]
+    texts = [(line, text) for line, text in trained.items() if isinstance(text, str) and not is_unseen(text)]
     try:
         with opened(file) as source:
             rows = [(row.line, row.item) for row in source.rows()]

@@ -73,6 +73,13 @@ def test_its_columns_are_found_as_those_of_other_tables(tmp_path: Path) -> None:
     )
 
 
+def test_a_column_that_is_named_twice_is_refused(tmp_path: Path) -> None:
+    found, findings = read(book(tmp_path, first=[[*HEADER, "text"], [1, "好", "a", "差"]]))
+    assert found == [] and findings == [
+        "1: error: duplicate column `text` in the header: `id`, `text`, `label`, `text`"
+    ]
+
+
 @pytest.mark.parametrize("content", [b"", b"PK\x03\x04", b"text,label\n"])
 def test_what_is_no_workbook_is_a_finding(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "a.xlsx").write_bytes(content)

@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner
+from tests.model_folders import write_model
 
 from edgepack.cli import main
 from edgepack.recipe.model import is_builtin
 from edgepack.recipe.overrides import Expansion
-from edgepack.recipe.validate_training import MODEL_FILES
 from edgepack.recipe.yaml import Document, parse
 
 ROOT = Path(__file__).parents[3]
@@ -52,12 +52,6 @@ def write_split(file: Path, rows: list[tuple[str, str]], columns: dict[str, str]
         lines = [separator.join(named.values())]
         lines += [separator.join(str(row[key]) for key in named) for row in made]
     file.write_text("\n".join(lines).replace("，", "、") + "\n", encoding="utf-8")
-
-
-def write_model(folder: Path) -> None:
-    folder.mkdir(parents=True)
-    for name in MODEL_FILES:
-        (folder / name).write_text("{}" if name.endswith(".json") else "", encoding="utf-8")
 
 
 def furnish(folder: Path, document: Document) -> None:

@@ -44,7 +44,7 @@ def write(
     folder.mkdir(exist_ok=True)
     (folder / "config.json").write_text(json.dumps(config), encoding="utf-8")
     (folder / weights).write_bytes(b"")
-    (folder / "vocab.txt").write_text("[PAD]\n", encoding="utf-8")
+    (folder / "vocab.txt").write_text("[PAD]\n[UNK]\n[CLS]\n[SEP]\n", encoding="utf-8")
     if tokenizer is not None:
         (folder / "tokenizer_config.json").write_text(json.dumps(tokenizer), encoding="utf-8")
     for name, content in files.items():
@@ -69,6 +69,21 @@ def test_a_checkpoint_can_be_named(tmp_path: Path, config: dict[str, Any], weigh
     assert shape_of_folder(folder) == Shape(2, 8, 2, 24, 40, 64, 2, 0 if config is BERT else 16)
     (folder / "vocab.txt").unlink()
     assert found(tmp_path) == ["student.model"]
+
+
+@pytest.mark.parametrize(
+    ("words", "problem"),
+    [
+        ("[PAD] [UNK] [CLS]", "vocab.txt lacks [SEP]"),
+        ("[UNK] [PAD] [CLS] [SEP]", "vocab.txt has '[UNK]' in its first line"),
+        (" ".join(["[PAD] [UNK] [CLS] [SEP]", *map(str, range(37))]), "vocab.txt has 41 lines, and `vocab_size` is 40"),
+    ],
+)
+def test_a_vocabulary_that_does_not_fit_is_found_before_a_build(tmp_path: Path, words: str, problem: str) -> None:
+    folder = write(tmp_path / "checkpoint")
+    (folder / "vocab.txt").write_text(words.replace(" ", "\n"), encoding="utf-8")
+    [one] = found(tmp_path)
+    assert one.startswith(problem)
 
 
 def test_safetensors_come_first_and_paddlenlp_s_own_before_them(tmp_path: Path) -> None:

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 from tests.golden import assert_golden
+from tests.model_folders import write_model
 
 from edgepack.errors import RecipeInvalidError
 from edgepack.recipe.loader import load_recipe
 from edgepack.recipe.model import Recipe
 from edgepack.recipe.training import Distill, Qat, Trimming
-from edgepack.recipe.validate_training import MODEL_FILES
 from edgepack_runtime.errors import ExitCode
 from edgepack_runtime.schema.gates import Limits
 
@@ -160,15 +160,9 @@ def test_paths_start_at_the_recipe_s_folder(tmp_path: Path, monkeypatch: pytest.
     assert Path(recipe.data.test).samefile(tmp_path / "test.csv")
 
 
-def model_folder(folder: Path, config: str = '{"max_position_embeddings": 512}') -> None:
-    folder.mkdir()
-    for name in MODEL_FILES:
-        (folder / name).write_text(config if name.endswith(".json") else "", encoding="utf-8")
-
-
 @pytest.mark.parametrize("written", ["./nano", "nano", "../{parent}/nano", "{absolute}"])
 def test_a_local_model_folder_becomes_absolute(tmp_path: Path, written: str) -> None:
-    model_folder(tmp_path / "nano")
+    write_model(tmp_path / "nano")
     source = written.format(parent=tmp_path.name, absolute=tmp_path / "nano")
     recipe = load(tmp_path, MINIMAL.replace("ernie-3.0-tiny-nano-v2-zh", source))
     assert isinstance(recipe.student.model, str)
@@ -196,7 +190,7 @@ def test_a_name_that_only_the_hub_knows_is_left_to_it(tmp_path: Path) -> None:
 
 
 def test_a_folder_may_have_the_name_of_a_preset(tmp_path: Path) -> None:
-    model_folder(tmp_path / "ernie-3.0-tiny-nano-v2-zh", config='{"max_position_embeddings": 64}')
+    write_model(tmp_path / "ernie-3.0-tiny-nano-v2-zh", config='{"max_position_embeddings": 64}')
     assert refused(tmp_path, MINIMAL) == ["5: student.max_length"]  # the default of 128 counts, too
     assert load(tmp_path, MINIMAL.replace("v2-zh", "v2-zh, max_length: 64")).student.max_length == 64
 

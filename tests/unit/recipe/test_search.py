@@ -5,12 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from tests.model_folders import write_model
 
 from edgepack.errors import RecipeInvalidError
 from edgepack.recipe.loader import load_recipe
 from edgepack.recipe.model import Recipe
 from edgepack.recipe.training import Distill, FromTeacher
-from edgepack.recipe.validate_training import MODEL_FILES
 
 RECIPE = """\
 edgepack: 1
@@ -28,9 +28,7 @@ MODELS = "  over: {student.model: [./nano, {from: teacher, layers: 4}], student.
 
 def load(folder: Path, text: str, *settings: str) -> Recipe:
     for name in ("nano", "deep/nano"):
-        (folder / name).mkdir(parents=True, exist_ok=True)
-        for file in MODEL_FILES:
-            (folder / name / file).write_text('{"max_position_embeddings": 512}', encoding="utf-8")
+        write_model(folder / name)
     (folder / "recipe.yaml").write_text(text, encoding="utf-8")
     return load_recipe(folder / "recipe.yaml", {"local"}, settings)
 

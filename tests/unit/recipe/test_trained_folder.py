@@ -11,7 +11,7 @@ import pytest
 from safetensors.numpy import save_file
 
 from edgepack.errors import RecipeInvalidError
-from edgepack.recipe import trained_folder
+from edgepack.recipe import huggingface_config, trained_folder
 from edgepack.recipe.loader import load_recipe
 from edgepack.recipe.model import FolderRecipe
 from edgepack_runtime.bundle.model_config import BERT, ERNIE
@@ -263,22 +263,26 @@ def test_a_graph_that_is_a_trained_folder_is_found_by_check(tmp_path: Path) -> N
     assert "holds no graph of Paddle with its .pdiparams" in refused(tmp_path, imported)
 
 
+def fast(ids: dict[str, int], lower: bool = True) -> dict[str, Any]:
+    """The content of a tokenizer.json."""
+    return {
+        "model": {"type": "WordPiece", "vocab": ids},
+        "normalizer": {"type": "BertNormalizer", "lowercase": lower},
+        "pre_tokenizer": {"type": "BertPreTokenizer"},
+    }
+
+
 @pytest.mark.parametrize(
     ("lower", "problem"),
     [(True, ""), (False, ""), (False, '"model": {"type": "BPE"}'), (True, '"added_tokens": ["[X]"]')],
 )
 def test_a_tokenizer_json_alone_has_vocabulary_and_case(tmp_path: Path, lower: bool, problem: str) -> None:
-    from edgepack.recipe import huggingface_config
-
     folder = write(tmp_path)
     (folder / "vocab.txt").unlink()
     ids = {token: number for number, token in reversed(list(enumerate(VOCABULARY)))}
-    fast: dict[str, Any] = {
-        "model": {"type": "WordPiece", "vocab": ids},
-        "normalizer": {"type": "BertNormalizer", "lowercase": lower},
-        "pre_tokenizer": {"type": "BertPreTokenizer"},
-    }
-    (folder / "tokenizer.json").write_text(json.dumps(fast | json.loads(f"{{{problem}}}")), encoding="utf-8")
+    (folder / "tokenizer.json").write_text(
+        json.dumps(fast(ids, lower) | json.loads(f"{{{problem}}}")), encoding="utf-8"
+    )
     problems = huggingface_config.tokenizer_problems(folder)
     if problem:
         assert len(problems) == 1
@@ -286,3 +290,27 @@ def test_a_tokenizer_json_alone_has_vocabulary_and_case(tmp_path: Path, lower: b
     assert (problems, huggingface_config.lower_case(folder)) == ([], lower)
     assert huggingface_config.vocabulary(folder).decode().split() == VOCABULARY
     assert load(tmp_path).labels == ("b", "a")
+
+
+@pytest.mark.parametrize(
+    ("ids", "words"),
+    [
+        ({"[PAD]": 0, "[UNK]": 1, "[CLS]": 2, "[SEP]": 3, "$": 5}, "[PAD] [UNK] [CLS] [SEP] [unused-4] $"),
+        ({"[PAD]": 0, "[UNK]": 0}, None),
+        ({"[PAD]": 0, "[UNK]": 10**9}, None),
+        ({"[PAD]": 0, "[UNK]": -1}, None),
+        ({}, None),
+    ],
+)
+def test_a_word_that_vocab_txt_had_twice_leaves_a_hole_in_tokenizer_json(
+    tmp_path: Path, ids: dict[str, int], words: str | None
+) -> None:
+    folder = write(tmp_path)
+    (folder / "vocab.txt").unlink()
+    (folder / "tokenizer.json").write_text(json.dumps(fast(ids)), encoding="utf-8")
+    if words is not None:
+        assert huggingface_config.vocabulary(folder).decode().split() == words.split()
+        return
+    with pytest.raises(ValueError, match="has no vocabulary with the ids"):
+        huggingface_config.vocabulary(folder)
+    assert "vocab.txt cannot be read" in refused(tmp_path)

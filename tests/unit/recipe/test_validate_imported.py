@@ -101,6 +101,7 @@ def test_several_graphs_have_names(folder: Path) -> None:
             "lock.txt\ngates: {latency: {by_length: [{max_tokens: 8, p95_ms: 5}]}}",
             "11: gates.latency.by_length",
         ),
+        ("lock.txt", "lock.txt\ngates: {accuracy: {max: 0.5}}", "11: gates.accuracy.max"),
         ("lock.txt", "lock.txt\ngates: {golden: {carry: false}}", "11: gates.golden.carry"),
         ("lock.txt", "lock.txt\ngates: {accuracy: {min: 90}}", "11: gates.accuracy.min"),
         ("  files", "  filez", "7: model.filez"),

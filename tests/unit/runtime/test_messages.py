@@ -57,6 +57,13 @@ def test_a_message_of_another_version_stays_english(row: Any) -> None:
     assert messages.read({"messages": row}) == {}
 
 
+def test_a_message_that_cannot_be_said_in_each_language_stays_english() -> None:
+    huge = 10**400  # an English `#point` takes any integer, a Chinese `g` does not
+    messages.add({"odd.points": ("{points:#point}", "{points:g}")})
+    text = str(messages.message("odd.points", points=huge))
+    assert messages.read({"messages": {text: {"id": "odd.points", "fields": {"points": huge}}}}) == {}
+
+
 def test_the_language_is_that_of_the_locale() -> None:
     assert messages.language({"LANG": "zh_CN.UTF-8"}) == "zh"
     assert messages.language({"LC_ALL": "C.UTF-8", "LANG": "zh_CN.UTF-8"}) == "en"

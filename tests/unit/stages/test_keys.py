@@ -12,6 +12,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from tests.model_folders import write_model
 from tests.stage_lists import known, ordered
 
 from edgepack.artifacts import ModelArtifact
@@ -40,11 +41,8 @@ def project(tmp_path: Path) -> Path:
     for split in ("train", "dev", "test"):
         (folder / f"{split}.tsv").write_text(f"text\tlabel\n{split} a\t1\n{split} b\t0\n", encoding="utf-8")
     for name in ("base", "nano"):
-        weights = folder / "weights" / name
-        weights.mkdir(parents=True)
-        (weights / "config.json").write_text("{}", encoding="utf-8")
-        for file in ("model_state.pdparams", "vocab.txt"):
-            (weights / file).write_text(name, encoding="utf-8")
+        write_model(folder / "weights" / name, "{}")
+        (folder / "weights" / name / "model_state.pdparams").write_text(name, encoding="utf-8")
     return folder
 
 

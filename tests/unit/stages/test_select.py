@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.heights import METRES
 from tests.stage_context import context_of
 
 from edgepack.artifacts import Compared, DataArtifact, Row, Score, SelectArtifact, load, save
@@ -26,6 +27,7 @@ from edgepack.stages.export import ExportStage
 from edgepack.stages.quantize import QuantizeStage
 from edgepack.stages.select import SelectStage
 from edgepack.stages.train import StudentStage
+from edgepack_runtime.stats import metrics
 
 MIB = 2**20
 
@@ -127,6 +129,17 @@ def test_where_all_miss_a_gate_the_best_is_chosen_and_every_miss_is_listed() -> 
     )
     _, why = select.choose([candidate("a", 80, 6, 9, SLOW)], 0.5, "latency")
     assert why == "the only candidate, though it misses latency.p50_ms (6 > 5)"
+
+
+def test_of_errors_the_least_is_the_best(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(metrics.METRICS, metrics.SCORE, METRES._replace(unit=""))
+    figures = (("a", 0.5, 3.0), ("b", 0.6, 2.0), ("c", 0.9, 1.0))
+    several = [
+        replace(candidate(name, 0, ms, 9), dev_score=Score(error, 0.0, 1.0, 1000, 0.95, metrics.SCORE))
+        for name, error, ms in figures
+    ]
+    for hundred, name in ((1.0, "a"), (2.0, "b"), (9.0, "c")):  # b is 0.1 m, or 10, 5, 1.1 points, behind
+        assert select.choose(several, 5.0, "latency", hundred)[0].name == name
 
 
 ALL_GATES: dict[str, Any] = {

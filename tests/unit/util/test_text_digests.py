@@ -15,7 +15,6 @@ from edgepack.util.text_digests import (
     NO_DIGEST,
     digest,
     digests,
-    is_unseen,
     normalise,
     shortened,
     visible,
@@ -101,18 +100,3 @@ def test_what_cannot_be_seen_is_shown(label: str, shown: str) -> None:
 def test_labels_that_are_equal_on_screen_are_equal(one: str, other: str) -> None:
     if "\\" not in one + other and visible(one) == visible(other):
         assert one == other
-
-
-@pytest.mark.parametrize(
-    ("text", "unseen"),
-    [
-        ("", True),
-        (" \t\u3000", True),
-        ("\u200b \ufeff\u00ad", True),
-        ("\u2060\x00", True),
-        ("\u200b好", False),
-        (".", False),
-    ],
-)
-def test_a_text_that_shows_nothing_is_none(text: str, unseen: bool) -> None:
-    assert is_unseen(text) is unseen

@@ -5,10 +5,8 @@ PaddleNLP's own reader is not used. A folder of somebody else could name any fil
 
 from __future__ import annotations
 
-import io
 import json
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
@@ -20,9 +18,10 @@ from edgepack.recipe.huggingface_config import (
     TOKENIZER_SETTINGS,
     lower_case,
     tokenizer_problems,
+    vocabulary_problems,
 )
 from edgepack_runtime.bundle.model_config import BERT, ERNIE, VOCAB_NAME, TokenizerConfig
-from edgepack_runtime.inference.tokenizer import MASK_TOKEN, ErnieTokenizer
+from edgepack_runtime.inference.tokenizer import ErnieTokenizer
 
 _CLASSES: Final = {ERNIE: "ErnieTokenizer", BERT: "BertTokenizer"}  # type in model.json -> `tokenizer_class`
 
@@ -51,30 +50,12 @@ def take(source: Path, out: Path, rows: int, name: str, kind: str = ERNIE) -> No
     Raises:
         StageFailedError: that tokenizer would tokenize differently, or the vocabulary does not fit.
     """
-    problems = tokenizer_problems(source)
-    try:
-        raw = huggingface_config.vocabulary(source)
-        problems += _vocabulary_problems(raw.decode("utf-8"), rows)
-    except (OSError, ValueError, RecursionError) as error:
-        problems.append(f"{VOCAB_NAME} cannot be read ({error})")
-    if problems:
+    if problems := [*tokenizer_problems(source), *vocabulary_problems(source, rows)]:
         raise StageFailedError(
             f"the tokenizer of model {name!r} cannot be used", why="; ".join(problems), fix=CHECKPOINT_FIX
         )
-    (out / VOCAB_NAME).write_bytes(raw)
+    (out / VOCAB_NAME).write_bytes(huggingface_config.vocabulary(source))
     write_settings(out, lowers=lower_case(source), kind=kind)
-
-
-def _vocabulary_problems(text: str, rows: int) -> Iterator[str]:
-    """Check that the vocabulary has at most `rows` lines, and [PAD] first: batches are padded with id 0."""
-    entries = [line.rstrip("\n") for line in io.StringIO(text, newline=None)]  # as `read_vocab` of the runtime
-    needed = [token for token in SPECIAL_TOKENS.values() if token != MASK_TOKEN]
-    if missing := [token for token in needed if token not in entries]:
-        yield f"{VOCAB_NAME} lacks {' '.join(missing)}"
-    elif entries[0] != SPECIAL_TOKENS["pad_token"]:
-        yield f"{VOCAB_NAME} has {entries[0][:80]!r} in its first line, which must be [PAD]"
-    if len(entries) > rows:
-        yield f"{VOCAB_NAME} has {len(entries)} lines, and `vocab_size` is {rows}"
 
 
 def config_of(folder: Path) -> TokenizerConfig:

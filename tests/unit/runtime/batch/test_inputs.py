@@ -5,6 +5,7 @@ from __future__ import annotations
 import codecs
 import io
 import itertools
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -18,9 +19,9 @@ from edgepack_runtime.errors import UsageError
 from edgepack_runtime.rows.lines import SAVE_AS_CSV
 from edgepack_runtime.util import texts
 
-# A line of a file: no line end and no NUL (Python 3.10's csv module refuses it), and not only white space.
+# A line of a file: no line end and no NUL (Python 3.10's csv module refuses it), and not only what shows nothing.
 LINES = st.text(st.characters(codec="utf-8", exclude_characters="\r\n\0\ufeff"), min_size=1, max_size=12)
-LINES = LINES.filter(lambda line: bool(line.strip()))
+LINES = LINES.filter(lambda line: not texts.is_unseen(line))
 
 
 def file(tmp_path: Path, name: str, content: str | bytes) -> Path:
@@ -40,6 +41,7 @@ def lines_of(stream: io.RawIOBase | io.BytesIO, name: str, *columns: str) -> Ite
         ("a.txt", "\ufeff很好\r\n  差 "),
         ("a.tsv", "id\ttext\n1\t很好\n2\t  差 \n"),
         ("a.csv", '\ufefftext,id\n很好,1\n"  差 ",2\n'),
+        ("a.csv", "\n \ntext;id\n很好;1\n  差 ;2\n"),
         ("a.jsonl", '{"text": "很好", "id": 1}\n{"text": "  差 "}\n'),
     ],
 )
@@ -126,10 +128,12 @@ def test_all_forms_give_the_same_pairs(tmp_path: Path, name: str, content: str) 
         ("a.txt", "a\tb\nc\n", "line 2 of a.txt is not a pair of texts"),
         ("a.txt", "a\tb\tc\n", "line 1 of a.txt is not a pair of texts"),
         ("a.txt", "a\t \n", "text 2 of line 1 of a.txt is empty"),
+        ("a.txt", "a\t\u200b\n", "text 2 of line 1 of a.txt is empty"),
         ("a.txt", "\tb\n", "text 1 of line 1 of a.txt is empty"),
         ("a.tsv", "text\tother\n1\t2\n", "a.tsv has no column `text_pair`"),
         ("a.tsv", "text_pair\tother\n1\t2\n", "a.tsv has no column `text`"),
         ("a.csv", "text,text_pair\na,\n", "column `text_pair` of line 2 of a.csv is empty"),
+        ("a.csv", "text,text_pair\n\ufe0f,a\n", "column `text` of line 2 of a.csv is empty"),
         ("a.csv", "text,text_pair\n", "a.csv holds no text"),
         ("a.jsonl", '{"text": "a"}\n', "not a JSON object with a key `text` and a key `text_pair`"),
         ("a.jsonl", '{"text": "a", "text_pair": 1}\n', "`text_pair` in line 1 of a.jsonl is not a text"),
@@ -150,6 +154,12 @@ def test_an_error_names_the_option_for_a_missing_column(tmp_path: Path) -> None:
             inputs.read_texts(path, *columns)
         assert caught.value.fix.endswith(f": {option} NAME")
     assert inputs.read_texts(path, "q1", "q2") == [("1", "2")]
+
+
+def test_the_names_of_columns_are_few_and_short_in_a_message(tmp_path: Path) -> None:
+    with pytest.raises(UsageError) as caught:
+        inputs.read_texts(file(tmp_path, "a.csv", "好吃" * 20_000 + ",b" * 100 + "\n" + "差" + ",c" * 100 + "\n"))
+    assert "好吃" * 20 + "..., b, b" in caught.value.why and len(caught.value.why) < 200
 
 
 def test_pairs_on_a_stream_are_answered_line_by_line() -> None:
@@ -211,10 +221,11 @@ NO_TEXT = b"\xff"
         ),
         (
             "a.jsonl",
-            b'{"text": "a"}\n{"tex": 1}\nnull\n{"text": "' + NO_TEXT + b'"}\n[[\n{"text": "\\ud83d"}\n{"text": " "}\n',
+            b'{"text": "a"}\n{"tex": 1}\nnull\n{"text": "' + NO_TEXT + b'"}\n[[\n{"text": "\\ud83d"}\n{"text": " "}\n'
+            b'{"text": "\\ufeff\\u00ad"}\n',
             [
                 (1, "a"), (2, "not a JSON object"), (3, "not a JSON object"), (4, "not UTF-8"),
-                (5, "not JSON"), (6, "\ud83d"), (7, "is empty"),
+                (5, "not JSON"), (6, "\ud83d"), (7, "is empty"), (8, "is empty"),
             ],
         ),
     ],
@@ -229,7 +240,7 @@ def test_a_bad_row_costs_no_other(tmp_path: Path, name: str, content: bytes, exp
 @pytest.mark.parametrize(
     ("name", "content"),
     [
-        ("a.txt", "\n好\n\n \u3000\n差\n\n"),
+        ("a.txt", "\n好\n\n \u3000\u200b\n差\n\n"),
         ("a.tsv", "text\tid\n好\t1\n\n \n差\t2\n\n"),
         ("a.csv", "text,id\n好,1\n\n\n差,2\n\n"),
         ("a.jsonl", '{"text": "好"}\n\n\n{"text": "差"}\n\n'),
@@ -242,9 +253,61 @@ def test_blank_lines_are_counted_and_are_no_rows(tmp_path: Path, name: str, cont
 
 
 def test_a_blank_line_of_a_pipe_is_a_row() -> None:
-    stream = io.BufferedReader(io.BytesIO("好\n\n差\n".encode()))
+    stream = io.BufferedReader(io.BytesIO("好\n\n差\n\u200b\n".encode()))
     source = inputs.Source(stream, inputs.STDIN, ".txt", ["text"], blank_rows=True)
-    assert [row.item for row in source.rows()] == ["好", None, "差"]
+    assert [row.item for row in source.rows()] == ["好", None, "差", None]
+
+
+class Pipe(io.RawIOBase):
+    """A pipe that gives one byte at each read."""
+
+    def __init__(self, content: bytes) -> None:
+        self._left = io.BytesIO(content)
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        raw = self._left.read(1)
+        buffer[: len(raw)] = raw
+        return len(raw)
+
+
+@pytest.mark.parametrize("encoding", texts.ENCODINGS)
+@pytest.mark.parametrize("length", [1, 50_000], ids=["short", "long"])
+def test_a_pipe_may_cut_a_character_in_two(monkeypatch: pytest.MonkeyPatch, encoding: str, length: int) -> None:
+    lines = ["好" * length, "太差"]
+    raw = ("\n".join(lines) + "\n").encode("cp950" if encoding == "big5" else encoding)
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BufferedReader(Pipe(raw))))
+    assert list(inputs.items(inputs.standard_input(["text"], encoding))) == lines
+    if length == 1:  # another encoding is found as in one piece
+        other = "gb18030" if encoding != "gb18030" else "utf-16"
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BufferedReader(Pipe(raw))))
+        with pytest.raises(UsageError, match=f"standard input is not {other.upper()}"):
+            inputs.standard_input(["text"], other)
+
+
+LONG = "好吃，真的" * 6_000  # 90 KB of UTF-8; a sample has 64 KiB
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "column"),
+    [
+        ("a.txt", f"{LONG}\n差\n", "text"),
+        ("a.csv", f'text;id\n"{LONG},;""";1\n差;2\n', "text"),
+        ("a.tsv", f"text\tid\n{LONG}\t1\n差\t2\n", "text"),
+        ("a.jsonl", f'{{"text": "{LONG}"}}\n{{"text": "差"}}\n', "text"),
+        ("a.csv", f"{LONG},text\n1,{LONG}\n2,差\n", "text"),
+        ("a.tsv", "a\t" * 1000 + f"{LONG}\n" + "b\t" * 1000 + f"{LONG}\n" + "b\t" * 1000 + "差\n", LONG),
+    ],
+)
+@pytest.mark.parametrize("encoding", ["utf-8", "gb18030", "utf-16"])
+def test_a_first_line_may_be_longer_than_a_sample(
+    tmp_path: Path, name: str, content: str, column: str, encoding: str
+) -> None:
+    path = file(tmp_path, name, content.encode(encoding))
+    found = inputs.read_texts(path, column, encoding=encoding)
+    assert [one.rstrip(',;"') for one in found if isinstance(one, str)] == [LONG, "差"]
 
 
 @pytest.mark.parametrize(
@@ -316,6 +379,25 @@ def test_a_row_of_many_lines_is_noted(tmp_path: Path) -> None:
     with inputs.opened(file(tmp_path, "b.csv", "id,text\n" + "".join(rows))) as source:
         assert [row.item is None for row in source.rows()] == [False] * 3 + [True]
         assert list(source.notes()) == ["note: lines 5 to 199 of b.csv are one row: check the quotation marks there"]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "named"),
+    [
+        ("a.csv", 'text,label\n好,1\n"开,1\n' + "差,0\n" * 500, "line 3 of a.csv, with the lines up to"),
+        ("a.json", '[{"text": "好"} {"text": "差"}]', "line 1 of a.json lacks a comma"),
+    ],
+)
+def test_what_ends_before_the_end_of_a_file_is_no_bad_row_but_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, content: str, named: str
+) -> None:
+    monkeypatch.setattr("edgepack_runtime.rows.reader.MAX_LINE_BYTES", 1000)
+    with inputs.opened(file(tmp_path, name, content)) as source:
+        rows = source.rows()
+        assert next(rows).item == "好"
+        with pytest.raises(UsageError) as caught:
+            next(rows)
+    assert caught.value.what.startswith(named)
 
 
 def test_the_column_that_is_meant_is_named(tmp_path: Path) -> None:

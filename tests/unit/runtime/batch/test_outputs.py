@@ -22,7 +22,7 @@ from edgepack_runtime.tasks.task import Output
 from edgepack_runtime.util import texts
 
 LINES = st.text(st.characters(codec="utf-8", exclude_characters="\r\n\0\ufeff"), min_size=1, max_size=12)
-LINES = LINES.filter(lambda line: bool(line.strip()))
+LINES = LINES.filter(lambda line: not texts.is_unseen(line))
 
 
 def written(suffix: str, items: Sequence[texts.Item], found: Sequence[Mapping[str, Any]], *labels: str) -> str:

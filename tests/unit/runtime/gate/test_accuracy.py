@@ -15,6 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from installing import silent
+from tests.heights import METRES, Height
 from tests.synthetic_models import one_each
 from tiny_model import TAGS, write_release
 
@@ -26,40 +27,11 @@ from edgepack_runtime.gate.accuracy import Measured
 from edgepack_runtime.schema.gates import Floors, ManifestAccuracy
 from edgepack_runtime.schema.receipt import GateCheck
 from edgepack_runtime.stats import intervals, metrics
-from edgepack_runtime.stats.intervals import Interval
-from edgepack_runtime.stats.metrics import Answer, Metric, Tally
+from edgepack_runtime.stats.metrics import Answer, Tally
 from edgepack_runtime.stats.scoring import Counts
 from edgepack_runtime.tasks.registry import ONE_TEXT, TOKENS, task_by_name
 from edgepack_runtime.tasks.task import Task
 from edgepack_runtime.util.spans import Span
-
-
-class Height:
-    """A task without labels: a number for a text, by its mean absolute error."""
-
-    labelled = exact = False
-
-    def positive(self, metric: str, classes: Sequence[str], truths: Sequence[Answer]) -> None: ...
-
-    def classes_of(self, answer: Answer) -> Sequence[str]:
-        return ()
-
-    def words(self, answer: Answer, text: str | None) -> str:
-        return f"{answer:g} m"
-
-    def error(self, truth: Answer, answer: Answer) -> float:
-        return abs(float(answer) - float(truth))
-
-    def constant_answer(self, truths: Sequence[Answer]) -> float:
-        return sorted(truths)[len(truths) // 2]
-
-    def interval(self, metric: str, truths: Any, answers: Any, confidence: float, classes: Any) -> Interval:
-        mean = sum(map(self.error, truths, answers)) / len(truths)
-        return Interval(mean, 0.9 * mean, 1.1 * mean)
-
-    def drop(self, metric: str, truths: Any, first: Any, second: Any, *further: Any) -> Interval:
-        more = [self.interval(metric, truths, answers, *further).value for answers in (first, second)]
-        return Interval(more[1] - more[0], more[1] - more[0] - 0.1, more[1] - more[0] + 0.1)
 
 
 def limits(**asked: Any) -> ManifestAccuracy:
@@ -155,18 +127,22 @@ def test_at_the_limit_itself_no_number_of_rows_decides() -> None:
 
 
 def test_a_metric_of_errors_has_an_upper_limit_in_its_unit(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(metrics.METRICS, "metres", Metric(unit="m", more_is_better=False))
+    monkeypatch.setitem(metrics.METRICS, "metres", METRES)
     task: Any = Height()
     truths, answers = [1.0, 2.0, 3.0, 4.0, 5.0], [1.5, 2.5, 3.5, 4.5, 5.5]
     given = measured(truths, truths, answers, "metres", task, ())
     assert accuracy.classes(given) is None
     passed, constant = accuracy.checks(given, limits(max=0.6, above_majority=True))
     assert (passed.gate, passed.verdict, passed.value, passed.unit) == ("accuracy.max", "pass", 0.5, "m")
-    assert (constant.verdict, constant.value, constant.unit) == ("pass", 0.7, "m")
+    assert (constant.verdict, constant.unit) == ("pass", "points")
+    assert constant.value == pytest.approx(100 * 0.7 / 1.2)
     assert constant.detail == "a model that answers '3 m' to every text has 1.2 m"
     [missed] = accuracy.checks(given, limits(max=0.4))
     assert missed.verdict == "fail" and "right" not in missed.detail
     assert missed.missed.startswith("accuracy.max: 0.45 to 0.55 m, limit <= 0.4 m")
+    [drop] = accuracy.checks(given, limits(max_drop_points=30.0))
+    assert (drop.verdict, drop.unit) == ("fail", "points") and drop.value == pytest.approx(100 * 0.5 / 1.2)
+    assert "100 points are 1.2 m, the error of the best constant answer" in drop.detail
 
 
 def judged(truths: str, theirs: str, ours: str, metric: str, **asked: Any) -> GateCheck:

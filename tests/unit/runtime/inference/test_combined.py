@@ -17,7 +17,7 @@ from edgepack_runtime.inference.predictor import Predictor
 
 # The linear model is sure that 好 is good, and leans to bad for 店. It does not know 差.
 DOCUMENT = linear.document(["好", "店"], [[-4.0, 4.0], [0.5, -0.5]], [1.0, 1.0], [0.0, 0.0])
-TEXTS = ["好", "店差", "差", "", "店", "好差", "很好", "店店很"] * 3
+TEXTS = ["好", "店差", "差", "\ufffd", "店", "好差", "很好", "店店很"] * 3
 
 
 def folder_of(folder: Path, linear: LinearConfig, document: Any = DOCUMENT, **config: Any) -> Path:
@@ -58,7 +58,7 @@ def test_a_cascade_runs_the_encoder_where_the_linear_model_is_unsure(cascade: Pr
         assert not cascade.needs_encoder(text)
         scores = cascade.predict(text).scores  # type: ignore[union-attr]
         assert scores["good"] / scores["bad"] == pytest.approx(2.718281828 ** (good - bad))
-    for text in ("店差", "差", "", "店"):
+    for text in ("店差", "差", "\ufffd", "店"):
         assert cascade.needs_encoder(text)
         bad, good = summed(text)
         scores = cascade.predict(text).scores  # type: ignore[union-attr]

@@ -53,6 +53,7 @@ def test_one_graph_answers_between_preprocess_and_postprocess(tmp_path: Path) ->
     assert predictor.providers == ("CPUExecutionProvider",)
     assert predictor.engine.startswith("onnxruntime ")
     assert [one.answer for one in predictor.predict_batch([[], [0]])] == [1.0, 3.0]
+    assert predictor.predict([0, 0, 0]) == found  # a list is one item, and a text may be empty
     assert [one.answer for one in predictor.stream([[], [0], [0, 0]])] == [1.0, 3.0, 5.0]
     assert (predictor.score(7.0, 7), predictor.score(7.0, 7.25), predictor.score(7.0, 9)) == (1.0, 0.75, 0.0)
     assert (predictor.labels, predictor.cut_texts, predictor.combined) == ((), 0, None)

@@ -20,6 +20,8 @@ from edgepack_runtime.inference.predictor import Predictor
 from edgepack_runtime.inference.streaming import StreamSettings
 from edgepack_runtime.util.spans import Span
 
+NO_TOKEN = "\ufffd"  # a text that shows something, of which a model sees nothing
+
 
 @pytest.fixture(scope="module")
 def predictor(tmp_path_factory: pytest.TempPathFactory) -> Predictor:
@@ -35,7 +37,7 @@ def test_a_text_gets_its_label_and_the_softmax_of_its_logits(predictor: Predicto
 
 
 def test_any_text_gets_a_label(predictor: Predictor) -> None:
-    for text in ("", " ", "\ud800", "\x00", "好" * 10_000, "x" * 10_000):
+    for text in (NO_TOKEN, f" {NO_TOKEN}", "\ud800", "\ue000\x00", "好" * 10_000, "x" * 10_000):
         assert predictor.predict(text).label in LABELS
     # 14 of 16 places hold text. What stands beyond them would turn the label.
     assert predictor.predict("好" * 14 + "差" * 100) == predictor.predict("好" * 14)
@@ -45,9 +47,12 @@ def test_a_batch_is_the_items_one_by_one_in_their_order(
     predictor: Predictor, pairs: Predictor, tokens: Predictor
 ) -> None:
     for model, items in (
-        (predictor, ["好", "差差差", "", "店很好，", "差好"] * 9),
-        (pairs, [("好", "差"), ("店", ""), ("", "很好" * 20), ("差" * 30, "好"), ("\ud800好", "差\udc00")] * 5),
-        (tokens, ["好店很好", "", "店", "ok店" * 40, "okay"] * 5),
+        (predictor, ["好", "差差差", NO_TOKEN, "店很好，", "差好"] * 9),
+        (
+            pairs,
+            [("好", "差"), ("店", NO_TOKEN), (NO_TOKEN, "很好" * 20), ("差" * 30, "好"), ("\ud800好", "差\udc00")] * 5,
+        ),
+        (tokens, ["好店很好", NO_TOKEN, "店", "ok店" * 40, "okay"] * 5),
     ):
         one_by_one = [model.predict(item) for item in items]
         for batch_size in (1, 7, 32, 100, np.int64(8)):
@@ -70,7 +75,7 @@ def test_the_predictor_refuses_a_senseless_number(predictor: Predictor, name: st
 def test_texts_of_different_length_share_no_run_where_padding_would_show(tmp_path: Path, task: str) -> None:
     hiding = Predictor(write_model_folder(tmp_path / "hiding", task=task))
     bare = Predictor(write_model_folder(tmp_path / "bare", task=task, hides_padding=False))
-    texts = ["好", "差差店店", "", "店很好，", "差好", "[PAD]好", "好" * 40] * 3
+    texts = ["好", "差差店店", NO_TOKEN, "店很好，", "差好", "[PAD]好", "好" * 40] * 3
     assert bare.predict_batch(texts) == [bare.predict(text) for text in texts]
     plain = [text for text in texts if "[PAD]" not in text]
     assert bare.predict_batch(plain) == hiding.predict_batch(plain)
@@ -99,6 +104,32 @@ def test_a_text_is_run_by_itself_where_others_would_change_its_answer(
         shapes.clear()
         assert ask(texts) == expected
         assert sorted(shapes) == sorted(alone)
+
+
+def test_a_list_has_a_list_of_answers(predictor: Predictor, pairs: Predictor) -> None:
+    assert predictor.predict(["好", "差"]) == [predictor.predict("好"), predictor.predict("差")]
+    assert pairs.predict([("好", "差")]) == [pairs.predict("好", "差")]
+    assert predictor.predict([]) == []
+    with pytest.raises(UsageError, match="this model takes pairs of texts"):
+        pairs.predict(["好", "差"])
+
+
+@pytest.mark.parametrize("empty", ["", " \u3000", "\u200b\ufe0f", "\ufeff\xad\x00"])
+def test_an_empty_text_is_refused(predictor: Predictor, pairs: Predictor, tokens: Predictor, empty: str) -> None:
+    for model in (predictor, tokens):
+        with pytest.raises(UsageError, match="the text is empty"):
+            model.predict(empty)
+        for ask in (model.predict, model.predict_batch):
+            with pytest.raises(UsageError, match="item 2 is empty"):
+                ask(["好", empty])
+        answers = model.stream(["好", "差", empty, "好"])
+        assert [next(answers), next(answers)] == model.predict(["好", "差"])
+        with pytest.raises(UsageError, match="item 3 is empty"):
+            next(answers)
+    with pytest.raises(UsageError, match="text 2 of the pair is empty"):
+        pairs.predict("好", empty)
+    with pytest.raises(UsageError, match="text 1 of item 2 is empty"):
+        pairs.predict([("好", "差"), (empty, "好")])
 
 
 def test_logits_are_the_models(predictor: Predictor) -> None:
@@ -199,8 +230,8 @@ def several(tmp_path_factory: pytest.TempPathFactory) -> Predictor:
 def test_a_text_may_have_any_number_of_labels(several: Predictor) -> None:
     answers = {text: several.predict(text).answer for text in ("好", "差", "很", "好差", "差好差")}
     assert answers == {"好": ("good",), "差": ("bad",), "很": LABELS, "好差": LABELS, "差好差": ("bad",)}
-    found = several.predict_batch(["店很好", "", "差"], batch_size=2)
-    assert found == [several.predict(text) for text in ("店很好", "", "差")]
+    found = several.predict_batch(["店很好", NO_TOKEN, "差"], batch_size=2)
+    assert found == [several.predict(text) for text in ("店很好", NO_TOKEN, "差")]
     bad, good = logits_of("店很好")
     assert found[0].scores == pytest.approx({"bad": 1 / (1 + math.exp(-bad)), "good": 1 / (1 + math.exp(-good))})
 
@@ -236,7 +267,7 @@ def test_a_model_of_pairs_wants_two_texts(pairs: Predictor, item: Any) -> None:
         pairs.predict(("好", "差"), "店")
 
 
-@pytest.mark.parametrize("item", [None, 5, b"x", ["a"]])
+@pytest.mark.parametrize("item", [None, 5, b"x", [5]])
 def test_other_models_want_one_text(predictor: Predictor, tokens: Predictor, item: Any) -> None:
     for model in (predictor, tokens):
         for ask in (model.predict, model.timed_predict):
@@ -268,8 +299,8 @@ def tokens(tmp_path_factory: pytest.TempPathFactory) -> Predictor:
         ("好\u0301店\u0301", [(2, 4, "place", "店\u0301")]),
         ("\ud83d店\ud83d好", [(1, 2, "place", "店")]),
         ("好" * 13 + "店店店", [(13, 14, "place", "店")]),  # 14 tokens are read, the rest is not
-        ("", []),
-        ("\x00 \t", []),
+        (NO_TOKEN, []),
+        ("\x00 \ue000\t", []),
         ("好差", []),
     ],
 )

@@ -36,9 +36,11 @@ CSV, TSV = BY_SUFFIX[".csv"], BY_SUFFIX[".tsv"]
 @pytest.mark.parametrize(
     ("lines", "quoted"),
     [
-        (["text\tlabel", '"他说""好"""\t1', "差\t0"], True),  # pandas, Excel's Unicode text
-        (["text\tlabel", '"好', '很好"\t1', "差\t0"], True),
         (['"text"\t"label"', '"好"\t"1"'], True),
+        (['"text"\tlabel', '"好"\t"1"'], False),
+        (['"\t"'], False),
+        (["text\tlabel", '"他说""好"""\t1', "差\t0"], False),  # the text of a row, which changes no other
+        (["text\tlabel", '"好', '很好"\t1', "差\t0"], False),
         (["text\tlabel", '"好"\t1', "差\t0"], False),  # a text in quotes
         (["text\tlabel", '"好"很""好\t1', "差\t0"], False),
         (["text\tlabel", '"好\t1', "差\t0"], False),

@@ -158,6 +158,7 @@ def test_one_list_of_objects_has_a_row_for_each(around: str) -> None:
         ('[{"t": 1},]', [(2, "begins what is not JSON", True)]),
         ('[{"t": 1}]\n[{"t": 2}]\n', [(2, "holds more behind its list of objects", True)]),
         ('{"data": [{"t": 1}]} {"data": []}', [(2, "holds more behind its list of objects", True)]),
+        ('{"data": [{"t": 1}], "data": [{"t": 2}]}', [(2, "holds more behind its list of objects", True)]),
         ('[{"t": "\xff"}]'.encode("latin-1"), [(1, "is not UTF-8", True)]),
     ],
 )
@@ -172,17 +173,29 @@ def test_lines_of_objects_whose_first_has_a_list_are_lines() -> None:
     assert [line for line, _ in read(".jsonl", content)] == [1, 2]
 
 
-def test_a_quote_in_one_row_takes_in_no_other_rows() -> None:
-    rows = ['1\t"他说""好"""', *(f"{number}\t好" for number in range(2, 9))]
-    rows[4], rows[6] = '5\t"开', '7\t关"'  # written by one person, without quoting
-    found = read(".tsv", "id\ttext\n" + "\n".join(rows) + "\n")
-    assert [line for line, _ in found] == [1, 2, 3, 4, 5, 6, 7, 8, 9]
-    assert [row for line, row in found if line in (2, 6, 7)] == [["1", '他说"好"'], ["5", '"开'], ["6", "好"]]
-    rows[4:5] = ['5\t"never closed']
-    del rows[6]
-    assert read(".tsv", "id\ttext\n" + "\n".join(rows) + "\n")[-1] == (8, ["8", "好"])
-    quoted = "id\ttext\n1\t" + '"第一行\n第二行"\n2\t差\n'
-    assert read(".tsv", quoted) == [(1, ["id", "text"]), (2, ["1", "第一行\n第二行"]), (4, ["2", "差"])]
+@pytest.mark.parametrize(
+    ("line", "fields"),
+    [
+        ('1\t"他说""好"""', ["1", '他说"好"']),  # as pandas and spreadsheets write it
+        ('1\t"a\tb"', ["1", "a\tb"]),
+        ('1\t"好"', ["1", '"好"']),  # a text in quotes
+        ('1\t""好""', ["1", '""好""']),
+        ('1\t"好', ["1", '"好']),
+        ('1\t"好\t很"\t"', ["1", '"好', '很"', '"']),  # more fields than the header, in either way
+        ('1\t"a\0""b"', ["1", '"a\0""b"']),
+        ('1\t"a""\rb"', ["1", 'a"\rb']),
+        ('1\t"a""b\r2\tc', ["1", '"a""b\r2', "c"]),
+    ],
+)
+def test_quotes_in_a_table_of_tabs_are_judged_by_their_line_alone(line: str, fields: list[str]) -> None:
+    rows = [f"{number}\t好" for number in range(2, 9)]
+    found = read(".tsv", "\n".join(["id\ttext", line, *rows, line]) + "\n")
+    assert found == [(1, ["id", "text"]), (2, fields), *((n + 1, [f"{n}", "好"]) for n in range(2, 9)), (10, fields)]
+
+
+def test_a_table_of_tabs_with_names_in_quotes_is_read_as_a_csv() -> None:
+    content = '"id"\t"text"\n"1"\t"第一行\n第二行"\n"2"\t"差"\n'
+    assert read(".tsv", content) == [(1, ["id", "text"]), (2, ["1", "第一行\n第二行"]), (4, ["2", "差"])]
 
 
 def test_a_list_has_a_limit_of_bytes() -> None:

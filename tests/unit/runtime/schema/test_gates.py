@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -148,12 +149,15 @@ def test_every_limit_is_declared_with_its_unit_and_direction() -> None:
 
 def test_a_limit_is_in_the_direction_of_its_metric(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(metrics.METRICS, "metres", Metric(unit="m", more_is_better=False))
-    for asked, wrong in (
-        (AccuracyLimits(min=0.5, max=0.5), ["max"]),
-        (AccuracyLimits(metric=METRES, min=0.5, max_drop_points=1.0), ["min", "max_drop_points"]),
-        (AccuracyLimits(metric=METRES, max=0.5), []),
+    for metric, asked, wrong in (
+        ("accuracy", AccuracyLimits(metric="accuracy", min=0.5, max=0.5), ["max"]),
+        ("metres", AccuracyLimits(metric=METRES, min=0.5, max_drop_points=1.0), ["min"]),
+        ("metres", AccuracyLimits(metric=METRES, max=0.5), []),
     ):
         assert [problem.path for problem in asked.problems({})] == [(key,) for key in wrong]
+        usual = replace(asked, metric=None)  # its side is known with the task
+        assert not list(usual.problems({}))
+        assert [problem.path for problem in usual.wrong_side(metric)] == [(key,) for key in wrong]
 
 
 @pytest.mark.parametrize(

@@ -138,6 +138,7 @@ async def test_the_server_answers_for_pairs_several_labels_and_spans(make_app: M
         ({"texts": []}, "a list with at least one item"),
         ({"texts": "abc"}, "a list with at least one item"),
         ({"texts": ["a", ""]}, "text 2 is empty"),
+        ({"texts": ["a", "\u200b\ufe0f"]}, "text 2 is empty"),
         ({"texts": [["a", "b"]]}, "text 1 is not a text"),
         ({"texts": ["a"] * 33}, "33 texts are more than 32"),
         ({"text": "a", "text_pair": "b"}, "single texts, not pairs"),

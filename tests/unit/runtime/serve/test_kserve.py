@@ -95,6 +95,7 @@ def test_a_request_of_pairs_is_read() -> None:
         ({"inputs": [tensor(["a"])], "outputs": [{"name": "x"}]}, 400, "the outputs of this model are label"),
         ({"inputs": [tensor(["a"])], "outputs": "label"}, 400, "the outputs of this model are label"),
         ({"inputs": [tensor(["a", " "])]}, 422, "text 2 is empty"),
+        ({"inputs": [tensor(["a", "\ufeff"])]}, 422, "text 2 is empty"),
         ({"inputs": [tensor([1])]}, 422, "text 1 is not a text"),
         ({"inputs": [tensor(["a"] * 5)]}, 422, "5 texts are more than 4"),
     ],

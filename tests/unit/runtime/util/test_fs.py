@@ -235,3 +235,17 @@ def test_nothing_is_written_through_a_link_at_the_random_name(
         fs.write_atomic(tmp_path / "out", b"new")
     assert victim.exists() != dangling
     assert dangling or victim.read_bytes() == b"old"
+
+
+def test_the_cache_of_a_user_is_where_a_variable_says(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("EDGEPACK_CACHE", str(tmp_path / "mine"))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
+    assert fs.user_cache() == tmp_path / "mine"
+    monkeypatch.setenv("EDGEPACK_CACHE", "")
+    assert fs.user_cache() == tmp_path / "xdg/edgepack"
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert fs.user_cache() == tmp_path / ".cache/edgepack"
+    monkeypatch.setattr(Path, "home", lambda: {}["nobody"])
+    with pytest.raises(EnvironmentUnfitError, match="set EDGEPACK_CACHE"):
+        fs.user_cache()
