@@ -14,12 +14,11 @@ from edgepack.data.brat import is_brat
 from edgepack.data.detect import looks_like_a_row, looks_tagged, mixed_separators, separator_between_labels
 from edgepack.data.files import explained, filled_lines, format_of, no_progress, opened, refuse_empty
 from edgepack.data.header import fields_of
-from edgepack.data.record_forms import flat, other_task
+from edgepack.data.record_forms import records
 from edgepack.data.tables import cells
 from edgepack.errors import RecipeInvalidError
 from edgepack.messages import message
 from edgepack.recipe.finding_log import FindingLog
-from edgepack.recipe.findings import Finding
 from edgepack.recipe.messages import listed
 from edgepack.recipe.model import LabelSeparator
 from edgepack.recipe.paths import is_workbook
@@ -199,15 +198,9 @@ def _form(file: Path, encoding: str) -> RowFormat:
 def _of_records(file: Path, form: RowFormat, lines: Rows) -> FileProfile:
     columns: dict[str, Column] = {}
     rows = 0
-    for line, read in lines.records():
-        if isinstance(read, RowError):
-            if read.fatal:
-                raise read
+    for _, record in records(lines):
+        if isinstance(record, RowError):
             continue  # reported when the rows are read
-        record = flat(read)
-        if (problem := other_task(record)) is not None:
-            finding = Finding("error", file, line, *problem)
-            raise RecipeInvalidError(f"no recipe was drafted for {file}", findings=[finding])
         rows += bool(record)
         for name, value in record.items():
             if name not in columns and len(columns) < MAX_VALUES:
