@@ -43,6 +43,12 @@ def lock_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         yield folder
 
 
+@pytest.fixture(autouse=True)
+def no_columns(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Logs are as wide as without a terminal, whatever runs the tests."""
+    monkeypatch.delenv("COLUMNS", raising=False)
+
+
 @pytest.fixture
 def eight_bits() -> None:
     """A CPU that multiplies weights of 8 bits exactly. x86 without VNNI adds two products in 16 bits, which saturate:

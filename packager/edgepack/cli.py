@@ -61,10 +61,12 @@ class _Commands(click.Group):
         try:
             return super().resolve_command(context, arguments)
         except click.UsageError as error:
+            from edgepack.messages import message
+
             near = difflib.get_close_matches(arguments[0], COMMANDS, n=1)
             if not near:
-                raise
-            raise click.UsageError(f"{error.message} Did you mean `{near[0]}`?", context) from error
+                raise click.UsageError(message("usage.no_command", name=arguments[0]), context) from error
+            raise click.UsageError(message("usage.near_command", name=arguments[0], near=near[0]), context) from error
 
     def main(self, *arguments: Any, **options: Any) -> Any:
         run: Any = super().main  # its overloads differ only in the return type
@@ -91,7 +93,7 @@ class _Commands(click.Group):
         except click.ClickException as error:
             where = getattr(error, "ctx", None)
             command = where.command_path if where else "edgepack"
-            _end(UsageError(error.format_message(), fix=f"{command} --help"))
+            _end(UsageError(_said(error), fix=f"{command} --help"))
         except click.Abort:
             click.echo("interrupted", err=True)
             sys.exit(128 + 2)
@@ -127,6 +129,18 @@ class _Commands(click.Group):
             click.echo(safe(f"error: unexpected {type(error).__name__}: {error}"), err=True)
             click.echo("  fix: run again with -v and report it", err=True)
             context.exit(int(ExitCode.UNEXPECTED))
+
+
+def _said(error: click.ClickException) -> str:
+    """An error of the command line; of the frequent kinds as a message."""
+    from edgepack.messages import message  # slow to import, as pydantic
+
+    text = error.format_message()
+    if isinstance(error, click.NoSuchOption):
+        return message("usage.no_option", text=text, option=error.option_name)
+    if isinstance(error, click.MissingParameter) and error.param is not None:
+        return message("usage.missing", text=text, name=error.param.human_readable_name)
+    return text
 
 
 def _choose_temporary_folder() -> None:

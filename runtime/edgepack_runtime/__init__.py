@@ -7,7 +7,7 @@ For applications:
     predictor = Predictor("/opt/hotel-sentiment")  # or a bundle file
     predictor.predict("房间很大，服务也很好")
 
-Importing the package itself loads nothing: `Predictor` and its predictions are imported when they are first named.
+Importing the package itself loads nothing: its names are imported when they are first used.
 `engine/` loads the library of ONNX Runtime, which travels in every bundle, and `serve/` needs a web server; the rest
 needs the standard library alone.
 """
@@ -21,9 +21,7 @@ if TYPE_CHECKING:
     from edgepack_runtime.errors import EdgepackError
     from edgepack_runtime.inference.loaded_model import JsonPrediction
     from edgepack_runtime.inference.predictor import Predictor
-    from edgepack_runtime.tasks.labelled_spans import SpanPrediction, SpansPrediction
-    from edgepack_runtime.tasks.one_label import LabelPrediction
-    from edgepack_runtime.tasks.several_labels import LabelsPrediction
+    from edgepack_runtime.tasks.task import Prediction
 
 __version__ = "0.1.0"
 
@@ -32,10 +30,7 @@ os.environ["ORT_DISABLE_TELEMETRY"] = "1"
 
 _MODULES = {
     "Predictor": "inference.predictor",
-    "LabelPrediction": "tasks.one_label",
-    "LabelsPrediction": "tasks.several_labels",
-    "SpanPrediction": "tasks.labelled_spans",
-    "SpansPrediction": "tasks.labelled_spans",
+    "Prediction": "tasks.task",
     "JsonPrediction": "inference.loaded_model",
     "EdgepackError": "errors",
 }
@@ -43,11 +38,8 @@ _MODULES = {
 __all__ = [
     "EdgepackError",
     "JsonPrediction",
-    "LabelPrediction",
-    "LabelsPrediction",
+    "Prediction",
     "Predictor",
-    "SpanPrediction",
-    "SpansPrediction",
 ]
 
 

@@ -86,6 +86,20 @@ class Browser:
         asked = {"cmd": "Emulation.setEmulatedMedia", "params": {"media": "print"}}
         self._call("POST", f"{self._session}/goog/cdp/execute", asked)
 
+    def on_phone(self, width: int, height: int) -> None:
+        """Show the page as a phone does, whose screen is narrower than a window of Chromium can be."""
+        screen = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": True}
+        asked = {"cmd": "Emulation.setDeviceMetricsOverride", "params": screen}
+        self._call("POST", f"{self._session}/goog/cdp/execute", asked)
+
+    def printed(self) -> bytes:
+        """The page on A4, as PDF."""
+        paper = {
+            "page": {"width": 21.0, "height": 29.7},
+            "margin": dict.fromkeys(["top", "bottom", "left", "right"], 1.2),
+        }
+        return base64.b64decode(self._call("POST", f"{self._session}/print", paper))
+
     def close(self) -> None:
         self._call("DELETE", self._session)
 

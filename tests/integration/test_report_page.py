@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import os
+import re
 from pathlib import Path
 from typing import Final
 
 import pytest
 from browser import CHROMIUM, DRIVER, Browser, browser
+from tests.unit.report.pages import many, render
 
 from .conftest import Project
 
@@ -17,6 +20,11 @@ pytestmark = [
 ]
 LEGIBLE: Final = 4.5  # least contrast of text (WCAG 2.2, 1.4.3)
 A4_PX: Final = 794
+MARGIN_PX: Final = 45  # of the printed page, on each side
+GOLDEN: Final = Path(__file__).parents[1] / "unit" / "golden"
+MOST_PAGES: Final = 4
+PHONE: Final = (390, 844)
+LEAST_LETTER_PX: Final = 9.5
 # Of each kind of text, the contrast of its colour with what lies behind it (WCAG: relative luminance).
 CONTRASTS: Final = """
 const light = colour => {
@@ -46,14 +54,40 @@ for (const element of document.querySelectorAll('p, td, th, h1, h2, summary, .ve
 return found;
 """
 OVERFLOW: Final = "return document.documentElement.scrollWidth - window.innerWidth"
-# Figures of gates that go on in another line. Within one, places differ by fractions of a pixel.
+# Words that go on in another line, and figures. Within a line, places differ by fractions of a pixel.
 BROKEN: Final = """
-return [...document.querySelectorAll('.gates td.n, .gates td.keep')].filter(cell => {
+const lines = range => new Set([...range.getClientRects()].filter(box => box.width > 1)
+  .map(box => Math.round(box.top / 4))).size;
+const found = [];
+for (const cell of document.querySelectorAll('td:not(.examples *, .confusion *, .text, code), th:not(.confusion *)')) {
   const inside = document.createRange();
   inside.selectNodeContents(cell);
-  const boxes = [...inside.getClientRects()].filter(box => box.width > 1);
-  return new Set(boxes.map(box => Math.round(box.top / 4))).size > 1;
-}).map(cell => cell.innerText);
+  if (cell.matches('td.n, td.keep') && lines(inside) > 1) found.push(cell.innerText);
+  const walk = document.createTreeWalker(cell, NodeFilter.SHOW_TEXT);
+  while (walk.nextNode()) {
+    if (walk.currentNode.parentElement.closest('code')) continue;
+    for (const word of walk.currentNode.data.matchAll(/[\\w.]+/g)) {
+      const range = document.createRange();
+      range.setStart(walk.currentNode, word.index);
+      range.setEnd(walk.currentNode, word.index + word[0].length);
+      if (lines(range) > 1) found.push(word[0]);
+    }
+  }
+}
+return found;
+"""
+# What lies outside of its cell, or of the paper.
+CUT: Final = """
+return [...document.querySelectorAll('td, th, p, li, .target')].filter(one => one.getClientRects().length
+  && !one.matches('.unseen') && (one.scrollWidth > one.clientWidth + 1 && getComputedStyle(one).display !== 'inline'
+  || one.getBoundingClientRect().right > innerWidth + 1)).map(one => one.innerText);
+"""
+# Size of the smallest letters of tables and charts, as shown.
+LETTERS: Final = """
+const scale = one => one.getScreenCTM ? Math.hypot(one.getScreenCTM().a, one.getScreenCTM().b) : 1;
+const seen = one => one.getClientRects().length && !one.closest('details:not([open])');
+return Math.min(...[...document.querySelectorAll('td, th, svg text')].filter(seen)
+  .map(one => parseFloat(getComputedStyle(one).fontSize) * scale(one)));
 """
 HIDDEN: Final = "return [...document.querySelectorAll('{}')].every(one => !one.getClientRects().length)"
 
@@ -132,20 +166,45 @@ def test_in_chinese_on_a_phone(address: str, shots: Path) -> None:
         assert page.complaints() == []
 
 
-def test_on_paper_nothing_is_folded_away_or_cut_off(address: str) -> None:
-    with browser(width=A4_PX, height=1123, dark=True) as page:
-        page.open(address)
+@pytest.fixture(scope="module")
+def full(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The page of a build with 50 labels, as many examples of each kind, and more."""
+    document = many(json.loads((GOLDEN / "report.json").read_text(encoding="utf-8")), 50, "a label of some words ")
+    page = tmp_path_factory.mktemp("full") / "full.html"
+    page.write_text(render(document), encoding="utf-8")
+    return page.as_uri()
+
+
+@pytest.mark.parametrize("language", ["en", "zh"])
+@pytest.mark.parametrize("kind", ["address", "full"])
+def test_on_paper_no_word_is_broken_or_cut_off(kind: str, language: str, request: pytest.FixtureRequest) -> None:
+    with browser(width=A4_PX - 2 * MARGIN_PX, height=1123, dark=True) as page:
+        page.open(request.getfixturevalue(kind))
+        page.click(f"label:has(#{language})")
+        assert len(re.findall(rb"/Type /Page\b", page.printed())) <= MOST_PAGES
         page.emulate_print()
         assert page.run(HIDDEN.format(".languages, .screen"))
         kept = "document.querySelectorAll('details:not(.screen, .screen *) > :not(summary)')"
-        folded = f"return [...{kept}].map(one => one.clientHeight)"
-        heights = page.run(folded)
+        heights = page.run(f"return [...{kept}].filter(one => !one.matches('.paper')).map(one => one.clientHeight)")
         assert heights
         assert min(heights) > 0
         assert page.run(OVERFLOW) <= 0
-        wide = "return [...document.querySelectorAll('table')].map(one => one.getBoundingClientRect().right)"
-        assert max(page.run(wide)) <= A4_PX
         assert page.run("return document.querySelectorAll('.gates td.n').length") > 8
         assert page.run(BROKEN) == []
+        assert page.run(CUT) == []
         assert page.run("return getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
         assert faint(page) == {}
+
+
+def test_on_a_phone_tables_scroll_and_keep_their_first_column(full: str) -> None:
+    with browser(width=500, height=900) as page:
+        page.on_phone(*PHONE)
+        page.open(full)
+        assert page.run("return innerWidth") == PHONE[0]
+        assert page.run(OVERFLOW) <= 0
+        assert page.run(LETTERS) >= LEAST_LETTER_PX
+        rows = "[...document.querySelectorAll('h2 ~ .wide')][0].querySelectorAll('tr')"
+        assert page.run(f"return Math.max(...[...{rows}].map(row => row.clientHeight))") < PHONE[1] / 8
+        box = "document.querySelector('h2 ~ .wide')"
+        assert page.run(f"{box}.scrollLeft = 9999; return {box}.scrollLeft") > 100
+        assert page.run(f"return {box}.querySelector('td').getBoundingClientRect().left") >= 0

@@ -383,7 +383,7 @@ def test_clean_keeps_what_a_recipe_takes_up(project: Path) -> None:
         (["chek"], "No such command 'chek'. Did you mean `check`?", "edgepack --help"),
         (["build"], "Missing argument 'RECIPE'", "edgepack build --help"),
         (["build", "r.yaml", "--untill", "data"], "No such option '--untill'", "edgepack build --help"),
-        (["gate", "gone.edgepack"], "'gone.edgepack' does not exist", "edgepack gate --help"),
+        (["gate", "gone.edgepack"], "there is no file gone.edgepack", "edgepack gate --help"),
     ],
 )
 def test_usage_errors_look_like_all_others(project: Path, arguments: list[str], words: str, fix: str) -> None:

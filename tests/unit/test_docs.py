@@ -73,10 +73,11 @@ def test_links_of_the_pages_exist() -> None:
     links = [(page, target) for page in (*PAGES, *READMES) for target in link.findall(page.read_text(encoding="utf-8"))]
     assert {page for page, _ in links} >= {*READMES}
     files = [(page, (page.parent / target).resolve()) for page, target in links]
-    assert [(page.name, file.name) for page, file in files if file not in GENERATED and not file.exists()] == []
+    dead = [(page.name, file.name) for page, file in files if file in GENERATED or not file.exists()]
+    assert dead == []  # a forge shows what is in git, which the generated pages are not
 
 
-def test_links_from_and_to_the_generated_pages_name_headings(tmp_path: Path) -> None:
+def test_links_from_the_generated_pages_name_headings(tmp_path: Path) -> None:
     recipe, commands = GENERATED
     written = tmp_path / "commands.md"
     subprocess.run([sys.executable, str(ROOT / "scripts/commands_page.py"), str(written)], check=True)
@@ -92,7 +93,7 @@ def test_links_from_and_to_the_generated_pages_name_headings(tmp_path: Path) -> 
         target: {slugify(heading, "-") for heading in re.findall(r"^#+ (.*)$", texts[target], re.MULTILINE)}
         for _, target, _ in links
     }
-    assert {page for page, _, _ in links} - set(GENERATED)
+    assert links
     assert [(page.name, anchor) for page, target, anchor in links if anchor not in anchors[target]] == []
 
 

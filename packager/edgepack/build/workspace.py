@@ -227,7 +227,7 @@ class Workspace:
                     f"{key.stage}: the operating system refused something", why=why, fix=fix
                 ) from error
             place = Path(os.path.abspath(str(error.filename)))  # noqa: PTH100 - resolve() would follow links
-            if place.is_relative_to(self.root.absolute()):
+            if place.is_relative_to(self.root.absolute()) and error.errno != errno.ENOENT:
                 raise
             what = f"{key.stage}: {error.filename} cannot be used"
             raise StageFailedError(what, why=why, fix="check that path") from error

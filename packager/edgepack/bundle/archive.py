@@ -24,8 +24,8 @@ BUNDLE_SUFFIX: Final = ".edgepack"
 Members = dict[str, Path | bytes]  # by path in the release
 
 # Measured on numpy, onnxruntime and tokenizers (132 MB): level 6 gives 43.4 MB in 4.5 s, level 9 43.1 MB in 12 s.
-_LEVEL = 6
 # Of onnxruntime's library alone (29.4 MB), deflate makes 11.2 MB in 1 s, LZMA 8.25 MB in 14 s.
+_LEVEL = 6
 _MAIN = "__main__.py"
 _INTERPRETER = ".tar.gz"
 
@@ -136,7 +136,7 @@ def _finish(written: list[form.Member], file: BinaryIO) -> None:
     if offset + len(directory) + len(end) + form.COMMENT_BYTES > form.MAX_BUNDLE_BYTES:
         raise _too_large("the bundle")
     file.write(directory + end)
-    digest = hash_prefix(file, file.tell() - 2)
+    digest = hash_prefix(file, file.tell() - 2)  # without the comment's length, as `form.comment` says
     file.seek(0, os.SEEK_END)
     file.write(form.comment(digest))
 

@@ -18,6 +18,7 @@ from edgepack.commands import options
 from edgepack.errors import StageFailedError, UsageError
 from edgepack.messages import local, message
 from edgepack_runtime.errors import ExitCode
+from edgepack_runtime.util import columns
 
 _RECIPE: Final = """\
 edgepack: 1
@@ -26,7 +27,7 @@ version: 1.0.0
 task: text-classification
 data: {train: builtin:reviews-zh}
 linear: only         # takes seconds, without Paddle; an encoder takes minutes
-targets: [local]     # machines like this one; `edgepack targets list` has more
+targets: [local]     # machines like this; `edgepack targets list` has more
 gates: {accuracy: {min: 0.85}, latency: {p50_ms: 5}}
 """
 
@@ -40,6 +41,7 @@ class _Step(NamedTuple):
 
 
 # Programs that use the processor beside a demo need not end first: --wait 0.
+_MARGIN: Final = "  "  # before what a command says
 _STEPS: Final = (
     _Step(message("demo.recipe"), ("cat recipe.yaml",)),
     _Step(
@@ -104,7 +106,7 @@ def command(keep: Path | None) -> None:
         begin = time.monotonic()
         (folder / "recipe.yaml").write_text(_RECIPE, encoding="utf-8")
         for number, step in enumerate(_STEPS, 1):
-            click.secho(f"\n{number}. {local(step.title)}", bold=True)
+            click.secho(columns.wrapped(f"\n{number}. {local(step.title)}", columns.asked()), bold=True)
             for line in step.commands:
                 code = step.code if line == step.commands[-1] else 0
                 _run(line.replace("PASS", local(message("verdict.pass")).upper()), folder, code)
@@ -123,6 +125,8 @@ def _run(line: str, folder: Path, code: int) -> None:
     click.secho(f"$ {line}", fg="cyan")
     places = [str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)]
     variables = {**os.environ, "PATH": os.pathsep.join(places), "PYTHONUNBUFFERED": "1"}
+    if (wide := columns.asked()) is not None:
+        variables["COLUMNS"] = str(wide - len(_MARGIN))
     shell = subprocess.Popen(
         ["/bin/sh", "-c", line],
         cwd=folder,
@@ -137,7 +141,7 @@ def _run(line: str, folder: Path, code: int) -> None:
     with shell:
         assert shell.stdout is not None
         for said in shell.stdout:
-            click.echo(f"  {said}", nl=False)
+            click.echo(columns.wrapped(f"{_MARGIN}{said}", wide), nl=False)
     if shell.returncode != code:
         raise StageFailedError(
             f"demo: `{line}` ended with exit code {shell.returncode} instead of {code}",

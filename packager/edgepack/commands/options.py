@@ -60,14 +60,30 @@ def verbosity_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 recipe_argument = click.argument("recipe", type=click.Path(dir_okay=False, path_type=Path))
-existing_file = click.Path(exists=True, dir_okay=False, path_type=Path)
 
 
-class DataFile(click.Path):
+class ExistingFile(click.Path):
+    """A path that exists; a file, unless folders are allowed."""
+
+    def __init__(self, *, dir_okay: bool = False) -> None:
+        super().__init__(exists=True, dir_okay=dir_okay, path_type=Path)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if not os.path.lexists(value):
+            from edgepack.messages import message
+
+            raise click.UsageError(message("mistake.no_file", path=value), ctx)
+        return super().convert(value, param, ctx)
+
+
+existing_file = ExistingFile()
+
+
+class DataFile(ExistingFile):
     """A file of rows, `file.xlsx#sheet`, or a folder of brat."""
 
     def __init__(self) -> None:
-        super().__init__(exists=True, path_type=Path)
+        super().__init__(dir_okay=True)
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Path:
         from edgepack.recipe.paths import on_disk

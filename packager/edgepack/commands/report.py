@@ -11,7 +11,7 @@ from edgepack.commands import options
 
 @click.command()
 @options.verbosity_options
-@click.argument("reports", type=click.Path(exists=True, path_type=Path), nargs=-1, required=True, metavar="REPORT...")
+@click.argument("reports", type=options.ExistingFile(dir_okay=True), nargs=-1, required=True, metavar="REPORT...")
 @click.option("--json", "as_json", is_flag=True, help="Print everything as JSON.")
 @click.pass_context
 def command(context: click.Context, reports: tuple[Path, ...], as_json: bool) -> None:

@@ -27,13 +27,14 @@ from edgepack.errors import EdgepackError, RecipeInvalidError
 from edgepack.messages import local, message
 from edgepack.progress import SILENT, Task
 from edgepack.util.text import duration, safe_lines, unheard
+from edgepack_runtime.util import columns
 
 if TYPE_CHECKING:
     from edgepack.artifacts import BundleArtifact, LedgerRow, SelectArtifact
     from edgepack.recipe.findings import Finding
     from edgepack.results import NotRunHere
 
-WIDTH: Final = 100  # columns of tables, and of all output without a terminal
+WIDTH: Final = 100  # columns of tables without a terminal and without COLUMNS
 PLAIN_SECONDS: Final = 10.0  # between two lines of a task without a terminal
 
 
@@ -171,7 +172,7 @@ class Console:
 
     def closing(self, lines: Sequence[str]) -> None:
         """Print the files that were written and the next commands, after an empty line."""
-        _print(self._out, Text("\n" + "\n".join(safe(line) for line in lines)))
+        self._out.print(Text("\n" + "\n".join(safe(line) for line in lines)), soft_wrap=True)
 
     @contextmanager
     def _shared_bars(self) -> Iterator[RichProgress]:
@@ -284,7 +285,7 @@ def _rich(stream: TextIO) -> RichConsole:
     tolerant: Any = _Tolerant(stream)
     console = _RaisingConsole(file=tolerant, markup=False, highlight=False, emoji=False)
     if not console.is_terminal:
-        console.width = WIDTH  # a log has no width
+        console.width = columns.asked() or WIDTH  # a log has no width
     return console
 
 
@@ -293,5 +294,19 @@ def _can_show_bars(console: RichConsole) -> bool:
 
 
 def _print(console: RichConsole, text: Text) -> None:
-    """Print without wrapping lines, so that paths can be copied and logs searched."""
-    console.print(text, soft_wrap=True)
+    """Print lines without wrapping them, so that paths can be copied and logs searched.
+
+    In a log for which COLUMNS is set, lines go on between words, indented.
+    """
+    if console.is_terminal or columns.asked() is None:
+        console.print(text, soft_wrap=True)
+        return
+    for line in text.split("\n", allow_blank=True):
+        if columns.width(line.plain) <= console.width:
+            console.print(line, soft_wrap=True)
+            continue
+        margin = len(line.plain) - len(line.plain.lstrip())
+        body, room = line[margin:], console.width - margin - 2
+        for number, part in enumerate(body.divide(columns.breaks(body.plain, room))):
+            part.rstrip()
+            console.print(Text(" " * (margin + 2 * (number > 0))).append(part), soft_wrap=True)

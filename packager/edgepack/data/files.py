@@ -44,8 +44,7 @@ def opened(file: Path, row_format: RowFormat, advance: Callable[[int], None] = n
             yield BratRows(file)
             return
         if is_workbook(file):
-            with opened_sheet(file, row_format) as rows:
-                yield rows
+            yield opened_sheet(file, row_format)
             return
         with open_stream(file, advance) as stream:
             if row_format.encoding == "utf-8":
@@ -92,12 +91,9 @@ def explained(error: RowError, file: Path, encoding: str = "utf-8") -> Finding:
         guessed = decode(error.sample, file)[1]
         assert guessed is not None, "the first line of the sample does not decode"
         return replace(guessed, line=guessed.line and error.line)  # what is no text has no lines
-    reason = "this line is not UTF-8, though lines before it are: the file mixes two encodings"
-    fix = "take the rows from their sources again, each converted to UTF-8"
+    reason, fix = message("found.two_encodings"), message("found.convert_each")
     if error.cut:
-        reason = "the file ends in the middle of a character: its end is missing"
-        fix = "take it from its source again, or remove this last line"
+        reason, fix = message("found.cut_short"), message("found.take_again")
     elif encoding != "utf-8":
-        reason = f"it is not {encoding} throughout"
-        fix = "if the file mixes encodings, take it from its source again"
+        reason, fix = message("found.not_throughout", encoding=encoding), message("found.if_mixed")
     return Finding("error", file, error.line, reason, fix)

@@ -54,7 +54,7 @@ class Quotes:
             last: line on which it ends.
         """
         for column, field in enumerate(fields):
-            lines = (field.count("\n") or field.count("\r")) + 1
+            lines = (field.count("\n") or field.count("\r")) + 1  # a table of an old Mac has `\r` alone
             if lines < _FEWEST_LINES:
                 if lines > 1 and self._holds_a_row(field, column, len(fields) - column - 1):
                     self._suspect(first)
@@ -67,7 +67,7 @@ class Quotes:
             if lines > MOST_LINES:
                 reason = f"a field in quotes has {lines} lines, up to line {last}"
                 self._log.add("fields of many lines", "warning", first, reason, _LOOK)
-        if len(self._rows) < _FEW:
+        if len(self._rows) < _FEW:  # a short table has few rows on one line to compare with
             self.remember(fields)
         return False
 
@@ -109,6 +109,7 @@ class Quotes:
         within = [line.count(self._separator) for line in lines]  # one less than the fields of each line
         first = before + within[0] == width - 1 and within[0] > 0
         last = within[-1] + after == width - 1 and within[-1] > 0
+        # The first and the last line hold parts of rows: of the others, but for blank ones, half must look like rows.
         needed = max(_MIN_EVIDENCE, (len(lines) - 1 - lines.count("")) / 2)
         if width < 2 or within[1:-1].count(width - 1) + first + last < needed:
             return False

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, Final
+
+from edgepack_runtime.rows.lines import RowError
+from edgepack_runtime.rows.reader import Rows
 
 Record = Mapping[str, Any]
 
@@ -19,16 +22,41 @@ _OTHER_TASKS: Final[tuple[tuple[tuple[str, ...], str, str], ...]] = (
     (("src", "tgt"), "generation of text", "no classifier can learn it"),
 )
 
+# Keys beside spans, as doccano and others write them.
+_BESIDE_SPANS: Final = {
+    "relations": "relations between spans",
+    "cats": "labels of whole texts",
+    "intent": "labels of whole texts",
+}
 
-def other_task(record: Record) -> tuple[str, str] | None:
-    """Reason and fix if a record is one of a task that is not served; else None."""
-    for keys, what, instead in _OTHER_TASKS:
-        if all(key in record for key in keys):
-            return f"these rows are for {what}, which is not served", f"{instead}. {_DOCS}"
-    return None
+
+def records(rows: Rows) -> Iterator[tuple[int, Record | RowError]]:
+    """Each record with its line, flat, or what is wrong with its line.
+
+    Raises:
+        RowError: the rest makes no sense, or a record is one of a task that is not served.
+    """
+    for line, read in rows.records():
+        if isinstance(read, RowError):
+            if read.fatal:
+                raise read
+            yield line, read
+            continue
+        record = _flat(read)
+        for keys, what, instead in _OTHER_TASKS:
+            if all(key in record for key in keys):
+                raise RowError(line, f"is a row for {what}, which is not served", f"{instead}. {_DOCS}")
+        yield line, record
 
 
-def flat(record: Record) -> Record:
+def left_out(record: Record) -> Iterator[tuple[str, str]]:
+    """Keys of a record with spans that tell more than its spans, each with what it is."""
+    for key, what in _BESIDE_SPANS.items():
+        if record.get(key):
+            yield key, what
+
+
+def _flat(record: Record) -> Record:
     """A task of Label Studio's JSON as its data, with the results of its first annotation by the names of their tags.
 
     Choices are a list of labels, regions a list of spans. Other records are returned as they are.
@@ -42,7 +70,7 @@ def flat(record: Record) -> Record:
     for result in results if isinstance(results, list) else ():
         if not isinstance(result, dict) or not isinstance(value := result.get("value"), dict):
             continue
-        key = str(result.get("from_name", "label"))
+        key = str(result.get("from_name", "label"))  # `_1` if the text itself has a column of that name
         values = found.setdefault(key if key not in data else f"{key}_1", [])
         if not isinstance(values, list):
             continue

@@ -15,7 +15,7 @@ from edgepack.artifacts import Row
 from edgepack.data.files import explained, format_of, no_progress, opened, refuse_empty
 from edgepack.data.header import Wanted, check_numbers, fields_of, find_columns, positions_by_number
 from edgepack.data.quotes import REMEMBERED_EVERY, REMEMBERED_FIRST, Quotes
-from edgepack.data.record_forms import flat, other_task
+from edgepack.data.record_forms import left_out, records
 from edgepack.data.tagged_tokens import sentences
 from edgepack.recipe.finding_log import FindingLog
 from edgepack.recipe.messages import did_you_mean, listed
@@ -139,20 +139,14 @@ def _table_records(rows: Rows, wanted: Wanted, log: FindingLog) -> Iterator[Reco
 def _json_records(rows: Rows, wanted: Wanted, log: FindingLog) -> Iterator[Record]:
     shown = ", ".join(f'"{name}": {_EXAMPLES.get(key, _TEXT)}' for key, name in wanted.items())
     fix = f"write one object per line: {{{shown}}}"
-    for number, read in rows.records():
-        if isinstance(read, RowError):
-            if read.fatal:
-                raise read
-            why = f": {read.why}" if read.why else ""
-            log.add(read.kind, "error", number, f"this line {read.what}{why}", read.fix or fix)
+    for number, record in records(rows):
+        if isinstance(record, RowError):
+            why = f": {record.why}" if record.why else ""
+            log.add(record.kind, "error", number, f"this line {record.what}{why}", record.fix or fix)
             continue
-        record = flat(read)
-        if (problem := other_task(record)) is not None:
-            log.end("another task", number, *problem)
-            return
-        if record.get("relations") and "spans" in wanted:
-            reason = "`relations` between spans are not learnt: they are left out, and the spans are read"
-            log.add("relations", "warning", number, reason, "train another model for them")
+        for key, what in left_out(record) if "spans" in wanted else ():
+            reason = f"`{key}`, {what}, are not learnt: they are left out, and the spans are read"
+            log.add(key, "warning", number, reason, "train another model for them")
         values = _values(number, record, wanted, log)
         # Only an escape can be a lone surrogate; to search every text would take longer than to read it.
         if values and "\\u" in rows.content and has_half(*values):

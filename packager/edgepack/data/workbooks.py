@@ -2,156 +2,111 @@
 
 from __future__ import annotations
 
+import errno
 import io
-import zipfile
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from datetime import date, datetime, time
+import json
+import mmap
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from functools import lru_cache
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import Any, Final
-from xml.parsers import expat
 
+from edgepack.data.workbook_process import MOST_CPU_S, MOST_MEMORY_BYTES, NO_WORKBOOK, error_line
 from edgepack.recipe.messages import did_you_mean, listed
 from edgepack.recipe.paths import is_workbook, on_disk, sheet_of
+from edgepack.util.process import ended_with_block
 from edgepack_runtime.rows.formats import RowFormat
 from edgepack_runtime.rows.lines import RowError
 from edgepack_runtime.rows.reader import Cells, Rows
-from edgepack_runtime.rows.table import MOST_COLUMNS
+from edgepack_runtime.util.fs import open_regular, temporary_base
 
-_MOST_BYTES: Final = 128 << 20  # of all members, unpacked: a small archive may hold any number of zeros
-_MOST_LEVELS: Final = 64  # of elements in each other; a sheet has about ten
-_MOST_ROWS: Final = 1 << 20  # that Excel has
-_NO_WORKBOOK: Final = ("is not a workbook that can be read", "save it as .xlsx again, or as .csv")
+COMMAND: Final = (sys.executable, "-I", "-m", "edgepack.data.workbook_process")
+MOST_WALL_S: Final = 120.0  # a process may wait for a disk, or for other processes
+_MOST_KEPT: Final = 8  # sheets that were read, which take space for temporary files
+_OF_LIMITS: Final = (errno.ENOMEM, errno.EFBIG, -signal.SIGXCPU, -signal.SIGKILL)
+_TOO_LARGE: Final = (
+    f"takes more than {MOST_CPU_S} s or {MOST_MEMORY_BYTES >> 30} GiB to open",
+    "save the sheet as .csv",
+)
 
 
 class SheetRows(Rows):
     """The rows of a sheet. Their lines are the numbers that Excel shows."""
 
-    def __init__(self, sheet: Any, name: str, row_format: RowFormat) -> None:
+    def __init__(self, rows: Iterator[Any], name: str, row_format: RowFormat) -> None:
         super().__init__(io.BufferedReader(io.BytesIO()), name, row_format)
-        self._sheet = sheet
+        self._rows = rows
 
     def cells(self) -> Iterator[Cells]:
         width = 0  # a sheet has as many columns as its widest row, though nothing is written there
-        with _readable():
-            for line, row in enumerate(self._sheet.iter_rows(values_only=True), start=1):
-                if line > _MOST_ROWS or len(row) > MOST_COLUMNS:
-                    what = f"has a row or a column beyond {_MOST_ROWS:,} and {MOST_COLUMNS:,}, which are read"
-                    raise RowError(None, what, "save the rows that are used as .csv")
-                fields = list(map(_text, row))
-                while fields and not fields[-1] and (len(fields) > width or not any(fields)):
-                    fields.pop()
-                width = width or len(fields)
-                self.lines.number = self.last = line
-                yield line, fields
+        for line, fields in enumerate(self._rows, start=1):
+            while fields and not fields[-1] and (len(fields) > width or not any(fields)):
+                fields.pop()
+            width = width or len(fields)
+            self.lines.number = self.last = line
+            yield line, fields
 
 
-@contextmanager
-def _readable() -> Iterator[None]:
-    """Turn whatever openpyxl raises about a damaged workbook into one error.
-
-    Raises:
-        RowError: it cannot be read.
-    """
-    try:
-        yield
-    except (RowError, OSError, MemoryError, GeneratorExit):
-        raise
-    except Exception as error:  # its parsers raise what the XML makes them: KeyError, TypeError, zlib.error, ...
-        raise RowError(None, *_NO_WORKBOOK) from error
-
-
-def _text(value: object) -> str:
-    """A cell as Excel shows it: whole numbers without a fraction, dates as ISO 8601 writes them."""
-    if value is None:
-        return ""
-    if isinstance(value, bool):
-        return str(value).upper()
-    if isinstance(value, float) and value.is_integer():
-        return str(int(value))
-    return value.isoformat() if isinstance(value, datetime | date | time) else str(value)
-
-
-@contextmanager
-def opened_sheet(file: Path, row_format: RowFormat) -> Iterator[SheetRows]:
+def opened_sheet(file: Path, row_format: RowFormat) -> SheetRows:
     """The rows of a sheet.
 
     Raises:
-        RowError: the file is not a workbook, or has no such sheet.
+        RowError: the file is not a workbook, or has no such sheet; also when rows are read.
         OSError: it cannot be read.
     """
-    from openpyxl import load_workbook
-
-    path, name = on_disk(file), sheet_of(file)
-    with _readable():
-        _require_plain(path)
-        book = load_workbook(path, read_only=True, data_only=True)
-    try:
-        with _readable():
-            sheet = _sheet(book, name)
-            sheet.reset_dimensions()  # which a program may write before the rows, and wrongly
-        yield SheetRows(sheet, file.name, row_format)
-    finally:
-        book.close()
-
-
-def _require_plain(path: Path) -> None:
-    """Check the size of an archive, and how deep its XML is, before a parser keeps it.
-
-    Raises:
-        RowError: it is too large or too deep.
-    """
-    with zipfile.ZipFile(path) as archive:
-        members = [member for member in archive.infolist() if member.filename.endswith((".xml", ".rels"))]
-        if sum(member.file_size for member in archive.infolist()) > _MOST_BYTES:
-            raise RowError(None, f"has more than {_MOST_BYTES >> 20} MiB unpacked", "save its rows as .csv")
-        for member in members:
-            _require_shallow(archive, member)
-
-
-def _require_shallow(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> None:
-    depth = 0
-
-    def begin(name: str, attributes: Any) -> None:
-        nonlocal depth
-        depth += 1
-        if depth > _MOST_LEVELS:
-            raise RowError(None, *_NO_WORKBOOK)
-
-    def end(name: str) -> None:
-        nonlocal depth
-        depth -= 1
-
-    parser = expat.ParserCreate()
-    parser.StartElementHandler, parser.EndElementHandler = begin, end
-    with archive.open(member) as stream:
-        parser.ParseFile(stream)
-
-
-def _sheet(book: Any, name: str) -> Any:
-    names = _visible(book)
-    if name:
-        if name not in book.sheetnames:
-            fix = did_you_mean(name, book.sheetnames, f"the sheets are {listed(book.sheetnames)}")
-            raise RowError(None, f"has no sheet `{name}`", fix)
-        return book[name]
-    if not names:
+    lines, name = _lines(file), sheet_of(file)
+    sheets = next(lines)
+    if name and name not in sheets["sheets"]:
+        fix = did_you_mean(name, sheets["sheets"], f"the sheets are {listed(sheets['sheets'])}")
+        raise RowError(None, f"has no sheet `{name}`", fix)
+    if not name and not sheets["visible"]:
         raise RowError(None, "has no sheet that is visible", "name one, as in file.xlsx#sheet")
-    return book[names[0]]
-
-
-def _visible(book: Any) -> Sequence[str]:
-    return [sheet.title for sheet in book.worksheets if sheet.sheet_state == "visible"]
+    return SheetRows(lines, file.name, row_format)
 
 
 def other_sheets(file: Path) -> list[str]:
     """The sheets that are not read where `file` names none."""
-    from openpyxl import load_workbook
-
     if not is_workbook(file) or sheet_of(file):
         return []
-    book = load_workbook(file, read_only=True)
-    try:
-        return [str(name) for name in _visible(book)[1:]]
-    finally:
-        book.close()
+    return list(next(_lines(file))["visible"][1:])
+
+
+def _lines(file: Path) -> Iterator[Any]:
+    """What the process wrote about a sheet: the names of all sheets, then the cells of each row.
+
+    Raises:
+        RowError: the sheet cannot be read from here on.
+    """
+    path = on_disk(file).resolve()
+    state = path.stat()
+    written, begin = _written(path, sheet_of(file), state.st_size, state.st_mtime_ns), 0
+    while (end := written.find(b"\n", begin)) >= 0:
+        found = json.loads(written[begin:end])
+        if isinstance(found, dict) and "what" in found:
+            raise RowError(None, found["what"], found["fix"])
+        yield found
+        begin = end + 1
+
+
+@lru_cache(_MOST_KEPT)  # a command reads its files several times
+def _written(path: Path, sheet: str, size: int, mtime_ns: int) -> mmap.mmap:
+    """What the process writes about a sheet of the file that has this size and time."""
+    with open_regular(path) as book, TemporaryFile(dir=temporary_base()) as out:
+        with ended_with_block([*COMMAND, sheet], stdin=book, stdout=out, stderr=subprocess.DEVNULL) as process:
+            try:
+                code = process.wait(MOST_WALL_S)
+            except subprocess.TimeoutExpired:
+                code = -signal.SIGKILL
+        if code > 1 and code not in _OF_LIMITS:
+            raise OSError(code, os.strerror(code))
+        if code:
+            out.truncate(0)
+            out.seek(0)
+            out.write(json.dumps(error_line(*(_TOO_LARGE if code in _OF_LIMITS else NO_WORKBOOK))).encode() + b"\n")
+            out.flush()
+        return mmap.mmap(out.fileno(), 0, access=mmap.ACCESS_READ)

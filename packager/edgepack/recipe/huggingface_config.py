@@ -58,6 +58,7 @@ _TOKENIZER_DEFAULTS: Final[Mapping[str, Any]] = {
     "truncation_side": "right",
     "padding_side": "right",
 }
+_LINE_ENDS: Final = {"\r", "\n"}  # of vocab.txt, as `read_vocab` of the runtime takes them
 _MORE_TOKENS: Final = ("additional_special_tokens", "extra_special_tokens", "never_split", "do_not_split")
 _FAST_PARTS: Final = {"model": "WordPiece", "normalizer": "BertNormalizer", "pre_tokenizer": "BertPreTokenizer"}
 _TOKENIZERS: Final = ("BertTokenizer", "BertTokenizerFast", "ErnieTokenizer", "ErnieTokenizerFast")
@@ -160,7 +161,7 @@ def vocabulary(folder: Path) -> bytes:
         return read_regular(folder / VOCAB_NAME)
     ids = _part(read_object(folder / FAST_TOKENIZER), "model").get("vocab")
     ids = ids if isinstance(ids, dict) else {}
-    by_id = {number: token for token, number in ids.items() if type(number) is int and "\n" not in token}
+    by_id = {number: token for token, number in ids.items() if type(number) is int and not _LINE_ENDS & set(token)}
     size = max(by_id, default=-1) + 1
     if not ids or len(by_id) < len(ids) or min(by_id) < 0 or size > 2 * len(ids):
         raise ValueError(f"{FAST_TOKENIZER} has no vocabulary with the ids 0, 1, 2, ...")

@@ -50,7 +50,7 @@ def _words(document: Document, kind: type[BaseRecipe], path: KeyPath, error: str
         return _unknown(document, kind, path)
     name = dotted(path)
     node = next(iter(keys.at(kind, path)))
-    about = f" ({node['description'].rstrip('.')})" if "description" in node else ""
+    about = message("mistake.about", text=node["description"].rstrip(".")) if "description" in node else ""
     if error == "missing":
         return message("mistake.missing", key=name), message("mistake.add", key=path[-1], about=about)
     value, raw = document.get(*path), document.places[path].raw

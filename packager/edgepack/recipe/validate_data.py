@@ -162,8 +162,10 @@ def _check_split(name: str, value: str, task: str | None) -> Iterator[Problem]:
     if is_builtin(value):
         yield where, "it cannot be built-in alone", f"set `data.train: {BUILTIN_SOURCES[0]}` only"
     elif suffix not in suffixes:
-        other = f", or set `task: {TOKENS}`" if suffix in TAGGED_SUFFIXES else ""
-        yield where, f"{value[:200]!r} is not a table", f"give a file of {listed(suffixes)}{other}"
+        fix = message("mistake.give_suffix", suffixes=listed(suffixes))
+        if suffix in TAGGED_SUFFIXES:
+            fix = message("mistake.or_task", fix=fix, task=TOKENS)
+        yield where, message("mistake.no_table", path=repr(value[:200])), fix
     else:
         yield from check_there(where, str(on_disk(Path(value))))
 
@@ -182,6 +184,10 @@ def _check_same_file(splits: Mapping[str, str | None]) -> Iterator[Problem]:
 def _check_texts(where: KeyPath, value: str, task: str | None) -> Iterator[Problem]:
     suffixes = TABLE_SUFFIXES if task is not None and task_by_name(task).pairs else UNLABELLED_SUFFIXES
     if on_disk(Path(value)).suffix.lower() not in suffixes:
-        yield where, f"{value[:200]!r} is not a file of texts", f"give a file of {listed(suffixes)}"
+        yield (
+            where,
+            message("mistake.no_texts", path=repr(value[:200])),
+            message("mistake.give_suffix", suffixes=listed(suffixes)),
+        )
     else:
         yield from check_there(where, str(on_disk(Path(value))))

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Literal
 
+from edgepack.messages import message
 from edgepack.recipe import encoder_shapes, huggingface_config
 from edgepack.recipe.encoder_shapes import PRESETS, SENTENCEPIECE, shape_of_model
 from edgepack.recipe.messages import did_you_mean, listed
@@ -198,8 +199,8 @@ def check_model(recipe: Recipe, role: str) -> Iterator[Problem]:
         reason = f"`{model}` needs a SentencePiece tokenizer, which edgepack does not have"
         yield where, reason, "use `ernie-3.0-tiny-mini-v2-zh`, which is smaller and better"
     elif "/" not in model:
-        reason = f"PaddleNLP has no ERNIE model {model[:200]!r}, and no folder here has this name"
-        otherwise = "use a name of PaddleNLP, as `ernie-3.0-nano-zh`, or the path of a folder, as `./models/ernie`"
+        reason = message("mistake.no_model", model=repr(model[:200]))
+        otherwise = message("mistake.name_model")
         yield where, reason, did_you_mean(model, PRESETS, otherwise)
     elif not _OWNED.fullmatch(model):
         reason = f"{model[:200]!r} is neither a folder here nor a hub's `owner/name`"

@@ -142,7 +142,8 @@ def check_baseline(recipe: BaseRecipe) -> Iterator[Problem]:
 
 
 def _check_gates(written: Any) -> Iterator[Problem]:
-    """What a device would refuse in the gates. They are read as they are written: a wrong limit is a limit."""
+    """What a device would refuse in the gates. They are read as they are written: a section whose only
+    limit is wrong is not one without a limit."""
     if not isinstance(written, dict):
         return
     for problem in read(declared.Gates, written)[1]:

@@ -16,6 +16,7 @@ from ruamel.yaml.events import CollectionEndEvent, CollectionStartEvent
 from ruamel.yaml.nodes import CollectionNode, MappingNode, Node, ScalarNode, SequenceNode
 from ruamel.yaml.reader import ReaderError
 
+from edgepack.messages import message
 from edgepack.recipe.findings import Finding
 from edgepack_runtime.rows.encodings import is_binary, not_utf8
 
@@ -85,16 +86,14 @@ Expand = Callable[[str, int], str]  # (text of a scalar, its line from 1) -> tex
 
 _TAG: Final = "tag:yaml.org,2002:"
 _MAX_NUMBER: Final = 100  # characters
-_START: Final = "write it as recipes/quickstart.yaml is written"
-_COLON: Final = "write an ASCII colon and a space (`: `) and not the full-width `：`"
+_START: Final = message("yaml.start")
+_COLON: Final = message("yaml.colon")
 # A part of the library's message -> the fix.
 _FIXES: Final = {
-    "undefined alias": "mark the value with `&NAME` before it is used as `*NAME`, or quote a text that starts with `*`",
-    "but got '{'": "between braces write a space after each colon, `{a: {b: 1}}`, and put `${NAME}` in quotes "
-    "(it is text then)",
-    "mapping values are not allowed": "put a value that holds `: ` in quotes, and indent the keys of one section alike",
+    "undefined alias": message("yaml.alias"),
+    "but got '{'": message("yaml.braces"),
+    "mapping values are not allowed": message("yaml.quote"),
 }
-_OTHERWISE: Final = "check the indentation, the colons and the quotes here and on the line before"
 
 
 def parse(
@@ -111,19 +110,19 @@ def parse(
         The document (None if it cannot be parsed), and the findings about YAML: encoding, syntax, duplicate keys, tags.
     """
     if len(raw) > MAX_BYTES:
-        reason = f"this file has {len(raw)} bytes; a recipe has at most {MAX_BYTES}"
-        return None, [_error(file, None, reason, "give the recipe (.yaml), not a data file or a model")]
+        reason = message("yaml.large", size=len(raw), most=MAX_BYTES)
+        return None, [_error(file, None, reason, message("yaml.give_recipe"))]
     text, undecodable = decode(raw, file)
     if undecodable is not None:
         return None, [undecodable]
 
     def accept(node: Node | None) -> Finding | None:
         if node is None:
-            return _error(file, None, "the recipe is empty", _START)
+            return _error(file, None, message("yaml.empty"), _START)
         if isinstance(node, MappingNode):
             return None
         fix = _COLON if "：" in text else _START
-        return _error(file, _line(node), "a recipe is made of `key: value` lines, and this is not", fix)
+        return _error(file, _line(node), message("yaml.no_keys"), fix)
 
     return _read(text, file, (), accept, expand, replaced)
 
@@ -258,8 +257,8 @@ class _Builder:
                 self.places[below] = _place(key_node)
                 result[key] = self.value(value_node, below)
             elif again == "error":
-                reason = f"duplicate key `{key}` (first on line {self.places[below].line})"
-                self._add(key_node, reason, "keep one of the two")
+                reason = message("yaml.duplicate", key=key, line=self.places[below].line)
+                self._add(key_node, reason, message("yaml.keep_one"))
 
         for key_node, value_node in node.value:
             if key_node.tag == f"{_TAG}merge":
@@ -347,9 +346,9 @@ def _syntax(error: MarkedYAMLError, text: str, file: Path) -> Finding:
     near = {number: content for number, content in enumerate(text.split("\n"), 1) if number in (line - 1, line)}
     tabbed = [number for number, content in near.items() if re.match(r" *\t", content)]
     if tabbed:
-        return _error(file, tabbed[-1], "the indentation has a tab", "indent with spaces")
+        return _error(file, tabbed[-1], message("yaml.tab"), message("yaml.spaces"))
     problem = " ".join(part for part in (error.problem, error.context) if part)
-    fix = next((fix for part, fix in _FIXES.items() if part in problem), _OTHERWISE)
+    fix = next((fix for part, fix in _FIXES.items() if part in problem), message("yaml.look"))
     if any("：" in content for content in near.values()):
         fix = _COLON
-    return _error(file, line, f"this is not YAML: {problem}", fix)
+    return _error(file, line, message("yaml.syntax", problem=problem), fix)

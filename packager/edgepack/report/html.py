@@ -26,6 +26,14 @@ from edgepack_runtime.stats.metrics import metric_of
 
 TEMPLATE: Final = "report.html.jinja"
 MOST_REASONS: Final = 5  # of a target, beside its verdict; its table has all
+ON_PAPER: Final[Mapping[str, int]] = {  # how many of a list are printed; the screen has all
+    "PAPER_LABELS": 10,
+    "PAPER_CONFUSION": 12,  # names, above which the table is not printed
+    "TALL_NAMES": 6,  # characters, above which heads of its columns are printed from top to bottom
+    "PAPER_EXAMPLES": 4,
+    "PAPER_CANDIDATES": 12,
+    "PAPER_WARNINGS": 6,
+}
 MOST_LATENCY_PLOTS: Final = 1  # beside those of scores, candidates and parts
 
 
@@ -100,6 +108,7 @@ def environment() -> jinja2.Environment:
         quantity=_quantity, span=_span, size=_size,
         condition_name=_condition_name, condition=_condition, shares=plots.shares, spread=spread,
         NOTHING=NOTHING, UNGATED=UNGATED, MOST_REASONS=MOST_REASONS, MOST_PARTS=plots.MOST_PARTS,
+        **ON_PAPER,
     )  # fmt: skip
     return made
 

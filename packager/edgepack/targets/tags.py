@@ -43,11 +43,11 @@ def ranked(profile: Profile, python: Python | None = PYTHON) -> dict[Tag, int]:
     """
     known = platforms(profile)
     if python is None:
-        ordered = [*compatible_tags(KNOWN_PYTHONS[0], platforms=known)]
+        ordered = [*compatible_tags(KNOWN_PYTHONS[0], platforms=known)]  # tags of the oldest fit the newer ones, too
     else:
         ordered = [*cpython_tags(python, abis=[interpreter(python)], platforms=known)]
         ordered += compatible_tags(python, interpreter(python), known)
-    return {tag: rank for rank, tag in reversed(list(enumerate(ordered)))}
+    return {tag: rank for rank, tag in reversed(list(enumerate(ordered)))}  # of a tag that occurs twice, the first
 
 
 def rank(wheel: str, tags: dict[Tag, int]) -> int | None:

@@ -96,8 +96,8 @@ class Match:
         return sum(self._divergence(ours, theirs, mask) for ours, theirs in pairs) / len(pairs)
 
     def _divergence(self, ours: Any, theirs: Any, mask: Any) -> Any:
-        hidden = (mask - 1).unsqueeze([1, 2]) * 1e4  # (B, 1, 1, T): padding has no relations
-        wanted, learnt = (self._relation(states) + hidden for states in (theirs.detach(), ours))  # (B, R, T, T)
+        padding = (mask - 1).unsqueeze([1, 2]) * 1e4  # (B, 1, 1, T): softmax gives it no share
+        wanted, learnt = (self._relation(states) + padding for states in (theirs.detach(), ours))  # (B, R, T, T)
         known = F.log_softmax(wanted, axis=-1)
         divergence = (known.exp() * (known - F.log_softmax(learnt, axis=-1))).sum(axis=-1).mean(axis=1)  # (B, T)
         return (divergence * mask).sum(axis=-1) / mask.sum(axis=-1)

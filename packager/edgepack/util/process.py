@@ -53,7 +53,11 @@ def noticed() -> Iterator[list[int]]:
 
 @contextmanager
 def ended_with_block(
-    command: Sequence[str], *, stdout: int | IO[bytes] | None, stderr: int | IO[bytes] | None
+    command: Sequence[str],
+    *,
+    stdin: IO[bytes] | None = None,
+    stdout: int | IO[bytes] | None,
+    stderr: int | IO[bytes] | None,
 ) -> Iterator[subprocess.Popen[bytes]]:
     """Run a process that the kernel kills at the end of the block, or when this process ends.
 
@@ -62,7 +66,7 @@ def ended_with_block(
     """
     with ThreadPoolExecutor(1) as parent:
         process = parent.submit(
-            subprocess.Popen, command, stdout=stdout, stderr=stderr, preexec_fn=die_with_parent()
+            subprocess.Popen, command, stdin=stdin, stdout=stdout, stderr=stderr, preexec_fn=die_with_parent()
         ).result()
         try:
             yield process

@@ -33,7 +33,7 @@ from edgepack_runtime.util.texts import ENCODINGS, UTF8, UTF16, Item, counted, i
 _WORKBOOKS = (".xlsx", ".xls", ".ods")
 MAX_LINE_BYTES = 4 * 1024 * 1024  # of one line; the tokenizer needs 300 MiB for a word of that size
 STDIN = "standard input"
-_FIXES = [f"name the column that holds the {what} {{}}" for what in ("texts: --column", "second texts: --pair-column")]
+_FIXES = ("error.name_column", "error.name_second")
 _LONG_ROW = 50  # lines of one row; a quotation mark that nobody closed takes in all lines up to the next one
 _SHOWN = 5  # of these
 _SHOWN_NAMES, _NAME_CHARACTERS = 20, 40  # of columns
@@ -152,7 +152,7 @@ class Source:
                 raise UsageError(f"`{column}` in {where} is not a text")
         return item_from_fields(fields, where)
 
-    def place(self, column: str, fix: str = "name one of them") -> int:
+    def place(self, column: str, fix: str = "error.name_one") -> int:
         """The position of a column of a table.
 
         Raises:
@@ -165,7 +165,7 @@ class Source:
         raise UsageError(
             message("error.columns" if found else "error.no_column", name=str(self._name), column=column),
             why=message("error.columns_are", names=", ".join(map(_name, self.header[:_SHOWN_NAMES]))),
-            fix="rename one of them in its first line" if found else fix.format(repr(alike[0]) if alike else "NAME"),
+            fix=message("error.rename") if found else message(fix, name=repr(alike[0]) if alike else "NAME"),
         )
 
     def _refused(self, error: RowError) -> UsageError:
@@ -187,8 +187,8 @@ def _name(column: str) -> str:
 
 def _refusal(error: RowError, name: str, lines: str = "") -> UsageError:
     """An error about the file `name`, or about a line of it."""
-    where = name if error.line is None else f"line {error.line} of {name}{lines}"
-    return UsageError(f"{where} {error.what}", why=error.why, fix=error.fix)
+    where = name if error.line is None else message("error.line_of", line=error.line, name=name, lines=lines)
+    return UsageError(message("error.is", name=where, what=error.what), why=error.why, fix=error.fix)
 
 
 def _pair_of_line(line: str, where: str) -> Item:
@@ -210,11 +210,12 @@ def check_file(path: Path) -> None:
     if str(path) == "-":
         raise UsageError("--input takes the name of a file", fix="omit --input to read standard input")
     if path.is_dir():
-        raise UsageError(f"{path} is a folder")
+        raise UsageError(message("error.is_folder", path=path))
     if path.suffix.lower() in _WORKBOOKS:
-        raise UsageError(f"{path.name} is a workbook, and no table of text", fix=SAVE_AS_CSV)
+        raise UsageError(message("error.workbook", name=path.name), fix=SAVE_AS_CSV)
     if path.suffix.lower() not in SUFFIXES:
-        raise UsageError(f"{path.name} has no known ending", fix=f"name it with one of {' '.join(SUFFIXES)}")
+        fix = message("error.endings", endings=" ".join(SUFFIXES))
+        raise UsageError(message("error.no_ending", name=path.name), fix=fix)
     if not path.is_file():
         raise UsageError(message("error.no_file", path=str(path)))
 
@@ -233,17 +234,18 @@ def _require_encoding(sample: bytes, name: str, encoding: str) -> None:
     certain = None if guess is None else guess.certain
     if guess is not None and certain is None and guess.is_asian and encoding == UTF8:
         why, fix = encodings.uncertain(guess, name)
-        raise UsageError(f"{name} is not UTF-8", why=why, fix=fix)
+        raise UsageError(message("error.encoding", name=name, encoding="UTF-8"), why=why, fix=fix)
     found = None if certain is None else certain.name.lower()
     if guess is None and encodings.is_surely_utf8(sample):
         found = UTF8
     if found == encoding or (found is None and encoding != UTF16):
         return
-    fix = "omit --encoding"
+    fix = message("error.omit_encoding")
     if certain is not None:
-        fix = f"give --encoding {found}" if found in ENCODINGS else encodings.conversion(certain.iconv, name)
-    why = "it has no byte order mark" if found is None else f"it seems to be {found.upper()}"
-    raise UsageError(f"{name} is not {encoding.upper()}", why=why, fix=fix)
+        give = message("error.give_encoding", encoding=found)
+        fix = give if found in ENCODINGS else encodings.conversion(certain.iconv, name)
+    why = message("error.no_mark") if found is None else message("error.seems", encoding=found.upper())
+    raise UsageError(message("error.encoding", name=name, encoding=encoding.upper()), why=why, fix=fix)
 
 
 @contextlib.contextmanager

@@ -296,12 +296,12 @@ class Archive:
 
     def _read_end(self) -> Tuple[int, int, str]:
         if self.size < STUB_BYTES + _TAIL_BYTES or self.size > MAX_BUNDLE_BYTES:
-            raise self.damaged("the file", message("error.short_file", size=self.size))
+            raise self.damaged(message("error.the_file"), message("error.short_file", size=self.size))
         self._file.seek(self.size - _TAIL_BYTES)
         tail = self._file.read(_TAIL_BYTES)
         fields = _END.unpack(tail[: _END.size])
         if fields[0] != b"PK\5\6" and COMMENT_MAGIC not in tail:
-            raise self.damaged("the end record", message("error.cut_short"))
+            raise self.damaged(message("error.end_record"), message("error.cut_short"))
         count, directory_bytes, directory_offset = fields[4:7]
         if tail[: _END.size] != end_record(count, directory_bytes, directory_offset):
             raise self.damaged("the end record", "it is not in the exact form")

@@ -17,6 +17,7 @@ from edgepack_runtime.cli.parser import Context
 from edgepack_runtime.errors import UsageError, printable
 from edgepack_runtime.install.prefix import Prefix, default_prefix
 from edgepack_runtime.messages import local
+from edgepack_runtime.util import columns
 
 if TYPE_CHECKING:
     from edgepack_runtime.bundle.manifest import Manifest
@@ -29,7 +30,10 @@ def log(text: str) -> None:
 
 def print_result(options: argparse.Namespace, result: Mapping[str, Any], text: str) -> None:
     """Print a result to stdout: one line of JSON with --json, else `text`."""
-    print(printable(json.dumps(result, ensure_ascii=False, sort_keys=True)) if options.json else text)
+    if options.json:
+        print(printable(json.dumps(result, ensure_ascii=False, sort_keys=True)))
+    else:
+        print(text if sys.stdout.isatty() else columns.wrapped(text, columns.asked()))
 
 
 def delegate(options: argparse.Namespace, context: Context, arguments: List[str]) -> int:

@@ -43,6 +43,14 @@ class Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         raise UsageError(message, fix=f"{self.prog} --help")
 
+    def _get_value(self, action: argparse.Action, arg_string: str) -> Any:
+        try:
+            return super()._get_value(action, arg_string)
+        except UsageError as error:  # of a type below: argparse itself would keep the English text alone
+            name = "/".join(action.option_strings) or str(action.metavar)
+            fix = f"{self.prog} --help"
+            raise UsageError(message("error.argument", name=name, reason=error.what), fix=fix) from None
+
 
 class Verbs:
     """Adds verbs to a parser. In a bundle or release, they have no argument that names it."""
@@ -90,7 +98,7 @@ def positive(text: str) -> float:
     except ValueError:
         number = -1.0
     if not 0 <= number < float("inf"):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number of at least 0")
+        raise UsageError(message("error.not_number", text=repr(text)))
     return number
 
 
@@ -104,7 +112,7 @@ def threads(text: str) -> int:
 
 def _number(text: str, most: int) -> int:
     if not text.isdecimal() or not 1 <= int(text) <= most:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 1 to {most}")
+        raise UsageError(message("error.not_whole", text=repr(text), most=most))
     return int(text)
 
 

@@ -16,6 +16,7 @@ from edgepack_runtime.errors import EdgepackError, EnvironmentUnfitError, UsageE
 from edgepack_runtime.install import receipts, trust
 from edgepack_runtime.install.prefix import SIGNERS_NAME, Prefix, check_owner, lock
 from edgepack_runtime.install.trust import NAMESPACE, TrustedKey, TrustedKeys
+from edgepack_runtime.messages import message
 from edgepack_runtime.util.fs import fsync_folder, make_folder, os_errors, write_atomic
 
 
@@ -108,6 +109,8 @@ def _about_tools() -> List[str]:
 def _read_keys(file: Path) -> List[Signer]:
     try:
         _, raw = trust.read_key_file(file)
+    except FileNotFoundError as error:
+        raise UsageError(message("error.no_file", path=file), fix=message("trust.give_key")) from error
     except OSError as error:
         raise UsageError(f"{file} cannot be read", why=error.strerror or str(error), fix="give a .pub file") from error
     try:

@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import Any, Dict, Mapping, Optional, Tuple
 
 from edgepack_runtime.errors import BundleInvalidError, StageFailedError
+from edgepack_runtime.messages import message
 from edgepack_runtime.schema import fields
 from edgepack_runtime.schema.fields import Exact, field
 from edgepack_runtime.schema.limits import MAX_THREADS
 from edgepack_runtime.util.fs import fsync_folder, make_folder, read_regular, write_atomic
-from edgepack_runtime.util.texts import counted
 
 FORMAT = 1
 
@@ -56,9 +56,10 @@ def write(path: Path, result: Mapping[str, Any]) -> None:
 def describe(tuning: Mapping[str, Any]) -> str:
     """The fields of a `Tuning` in one line."""
     disabled = tuning["disabled_optimizers"]
-    used = "as the model sets them" if disabled is None else "all" if not disabled else "all but " + ", ".join(disabled)
-    spinning = ", spinning" if tuning["spinning"] else ""
-    return "{}{}; graph optimizers: {}".format(counted(tuning["threads"], "thread"), spinning, used)
+    used = message("tuned.all_but", names=list(disabled)) if disabled else message("tuned.all")
+    used = message("tuned.as_set") if disabled is None else used
+    how = message("tuned.spinning" if tuning["spinning"] else "tuned.threads", n=tuning["threads"])
+    return message("tuned.is", threads=how, used=used)
 
 
 def read(path: Path) -> Optional[Tuning]:

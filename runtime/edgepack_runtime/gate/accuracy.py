@@ -334,7 +334,8 @@ def _drop_check(
     confidence, counts = limits.confidence, measured.counts(reference)
     interval = measured.drop_points(reference, confidence)
     verdict = intervals.verdict_at_most(interval, limit_points)
-    notes = [message("gate.lost", lost=counts.lost, name=name, won=counts.won), *_row_notes(measured)]
+    said = "gate.lost" if measured.task.exact else "gate.farther"
+    notes = [message(said, lost=counts.lost, name=name, won=counts.won), *_row_notes(measured)]
     if not measured.kind.more_is_better:
         value = shown(measured.hundred_points, measured.kind.unit)
         notes.append(message("gate.points_of_error", value=value))

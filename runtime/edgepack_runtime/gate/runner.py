@@ -38,6 +38,7 @@ from edgepack_runtime.schema.receipt import (
     Unmeasured,
 )
 from edgepack_runtime.stats import intervals
+from edgepack_runtime.stats.metrics import ACCURACY, ENTITY_F1, MACRO_F1, MICRO_F1
 from edgepack_runtime.util.progress import Log
 from edgepack_runtime.util.texts import Item
 
@@ -180,20 +181,25 @@ def render(receipt: Mapping[str, Any]) -> str:
     if found.latency is not None:
         lines.append(message("gate.latency", **dataclasses.asdict(found.latency)))
     where = found.where
-    usable = "" if where.cores is None else cores.named(where.cores)
+    usable = (
+        "" if where.cores is None else message("gate.cores", text=cores.named(where.cores), cores=f"{where.cores:g}")
+    )
     on = (where.gpu, where.cpu_model, usable, where.kernel, where.engine, f"Python {where.python}")
-    lines.append(", ".join(filter(None, on)))
+    lines.append(joined(*filter(None, on), by="list.comma"))
     lines.append(message("gate.measured_at", moment=where.device_clock_utc))
     lines.append(message("gate.verdict", verdict=message(f"verdict.{found.verdict}")))
     return printed(lines)
 
 
+_NAMED = (ACCURACY, MACRO_F1, MICRO_F1, ENTITY_F1)  # metrics that have Chinese words
+
+
 def _accuracy_line(score: Score) -> str:
     value = figures.shown(score.value, score.unit)
     span = figures.interval(score.low, score.high, score.unit)
-    line = f"{score.metric} {value} ({span}, n = {score.n})"
-    repeated = gate_accuracy.repeats(score.n, score.distinct_texts or score.n)
-    return f"{line}; {repeated}" if repeated else line
+    name = message(f"scored.{score.metric}") if score.metric in _NAMED else score.metric
+    line = message("gate.scored", metric=name, value=value, span=span, n=score.n)
+    return joined(line, gate_accuracy.repeats(score.n, score.distinct_texts or score.n))
 
 
 def _measure_accuracy(

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import dataclasses
 import statistics
-import unicodedata
 from pathlib import Path
 from typing import Any, Dict, List, Mapping, Optional, Sequence
 
@@ -20,6 +19,7 @@ from edgepack_runtime.inference.predictor import Predictor
 from edgepack_runtime.schema.conditions import Conditions
 from edgepack_runtime.schema.fields import to_json
 from edgepack_runtime.stats import intervals
+from edgepack_runtime.util import columns
 from edgepack_runtime.util.progress import Log
 from edgepack_runtime.util.texts import Item
 
@@ -203,18 +203,13 @@ def render(result: Mapping[str, Any]) -> str:
 
 def table(rows: Sequence[Sequence[str]]) -> List[str]:
     """Lines with `rows` as columns: the first to the left, the others to the right; no trailing spaces."""
-    widths = [max(map(_columns, column)) for column in zip(*rows)]
+    widths = [max(map(columns.width, column)) for column in zip(*rows)]
     lines = []
     for row in rows:
-        first, *blanks = (" " * (width - _columns(cell)) for cell, width in zip(row, widths))
+        first, *blanks = (" " * (width - columns.width(cell)) for cell, width in zip(row, widths))
         cells = [row[0] + first, *(blank + cell for blank, cell in zip(blanks, row[1:]))]
         lines.append("  ".join(cells).rstrip())
     return lines
-
-
-def _columns(text: str) -> int:
-    """Columns of a terminal: two for a Chinese character."""
-    return sum(1 + (unicodedata.east_asian_width(character) in "WF") for character in text)
 
 
 def _names(models: Sequence[Mapping[str, Any]]) -> Dict[str, str]:

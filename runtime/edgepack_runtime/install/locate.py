@@ -10,6 +10,7 @@ from edgepack_runtime.bundle.model_config import CONFIG_NAME, MANIFEST_NAME, MOD
 from edgepack_runtime.device.tuning import Tuning, read
 from edgepack_runtime.errors import UsageError
 from edgepack_runtime.install.prefix import Prefix
+from edgepack_runtime.messages import message
 
 OWN_FOLDER = Path(__file__).resolve().parents[2]  # holds this package; of an installed release, the release
 
@@ -40,9 +41,7 @@ def locate(path: Path) -> Located:
             release = model.parent if (model.parent / MANIFEST_NAME).is_file() else None
             return Located(model, release, Prefix.containing(release) if release else None)
     raise UsageError(
-        f"{path} holds no model",
-        why="a model folder holds model.onnx, vocab.txt and model.json; a release or a prefix contains one",
-        fix="give a model folder, the model.onnx in it, a release or a prefix",
+        message("error.no_model", path=path), why=message("error.model_holds"), fix=message("error.give_model")
     )
 
 

@@ -30,6 +30,7 @@ from pathlib import Path
 from typing import Iterator, Optional, Set, Tuple
 
 from edgepack_runtime.errors import BundleInvalidError, EdgepackError, EnvironmentUnfitError, UsageError
+from edgepack_runtime.messages import message
 from edgepack_runtime.util.fs import os_errors, read_regular, remove_tree, write_atomic
 
 _LOCK_MODE = 0o600  # a user who can read the file can lock it and block installs
@@ -370,9 +371,7 @@ def _owner(prefix: Prefix) -> Optional[str]:
 
 def nothing_installed(prefix: Prefix) -> EnvironmentUnfitError:
     """The error for a prefix without a release."""
-    return EnvironmentUnfitError(
-        f"nothing is installed in {prefix.root}", fix="give the folder of an install: --prefix FOLDER"
-    )
+    return EnvironmentUnfitError(message("error.not_installed", prefix=prefix.root), fix=message("error.give_prefix"))
 
 
 def clear_temporary(prefix: Prefix) -> None:

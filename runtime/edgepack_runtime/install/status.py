@@ -97,9 +97,16 @@ def render(found: Mapping[str, Any]) -> str:
     return printed(lines)
 
 
+RESULTS = (
+    "installed", "already installed", "repaired", "not installed", "rolled back", "not rolled back", "interrupted"
+)  # of `CHANGES`  # fmt: skip
+
+
 def _verdict(name: Any) -> Any:
-    """The verdict of a gate as a message; that of another verb as it is."""
-    return message(f"verdict.{name}") if name in VERDICTS.values() else name
+    """The verdict of a gate, or the result of another verb, as a message; one of another version as it is."""
+    if name in VERDICTS.values():
+        return message(f"verdict.{name}")
+    return message(f"done.{name.replace(' ', '_')}") if name in RESULTS else name
 
 
 def _state(prefix: Prefix, notes: List[str]) -> Optional[State]:

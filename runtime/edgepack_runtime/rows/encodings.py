@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from shlex import quote
 from typing import Final
 
+from edgepack_runtime.messages import message
+
 UTF16_MARKS: Final = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 SAMPLE_BYTES: Final = 64 * 1024  # enough characters, decoded in 10 ms
 
@@ -135,31 +137,30 @@ def guess(raw: bytes) -> Guess:
 def not_utf8(raw: bytes, name: str) -> tuple[str, str]:
     """Reason and fix for text of a file called `name` that is not UTF-8."""
     if is_binary(raw):
-        return "this is not a text file", "name a text file; this is an image, an archive, a model or the like"
+        return message("encoding.no_text"), message("encoding.name_text")
     if is_damaged_utf8(raw):
-        reason = "this line is not UTF-8, but others are: the file mixes two encodings, or is damaged"
-        return reason, "export it again from its source, all of it in UTF-8"
+        return message("encoding.mixed"), message("encoding.export")
     found = guess(raw)
     if found.certain is not None:
-        reason = f"this line is not UTF-8; the file is probably {found.certain.name}"
-        return reason, conversion(found.certain.iconv, name)
+        probably = message("encoding.probably", name=found.certain.name)
+        return probably, conversion(found.certain.iconv, name)
     if not found.possible:
-        return "this line is not UTF-8", conversion("ENCODING", name)
+        return message("encoding.line"), conversion("ENCODING", name)
     reason, fix = uncertain(found, name)
-    return f"this line is not UTF-8; {reason}", fix
+    return message("encoding.line_maybe", reason=reason), fix
 
 
 def uncertain(found: Guess, name: str) -> tuple[str, str]:
     """What a file called `name` may be, and how to see whether it is."""
-    may_be = " or ".join(encoding.name for encoding in found.possible)
+    may_be = [encoding.name for encoding in found.possible]
     first = f"iconv -f {found.possible[0].iconv} -t UTF-8 {quote(name)}"
-    fix = f"see if it reads well: {first} | head; convert all of it once it does"
-    return f"the file may be {may_be}, which is not certain", fix
+    return message("encoding.may_be", names=may_be), message("encoding.see", command=first)
 
 
 def conversion(encoding: str, name: str) -> str:
     """How to convert a file called `name`, to be typed."""
-    return f"convert it: iconv -f {encoding} -t UTF-8 {quote(name)} > {quote(f'utf8-{name}')}"
+    command = f"iconv -f {encoding} -t UTF-8 {quote(name)} > {quote(f'utf8-{name}')}"
+    return message("encoding.convert", command=command)
 
 
 def is_binary(raw: bytes) -> bool:

@@ -10,17 +10,18 @@ from itertools import chain, repeat
 from pathlib import Path
 from typing import Any, Callable, Iterable, Iterator, Optional, Sequence
 
+from edgepack_runtime.messages import message
 from edgepack_runtime.rows.encodings import SAMPLE_BYTES, UTF16_MARKS, conversion
 
 MAX_LINE_BYTES = 16 * 2**20  # far above any text; reading of a file without line ends stops here
-SAVE_AS_CSV = "save it as `CSV UTF-8` from the program that made it"
+SAVE_AS_CSV = message("encoding.save_as_csv")
 _BLOCK_BYTES = 2**20  # between two calls of `advance`
-_PARQUET = 'write it as JSON lines: pandas.read_parquet(A).to_json(B, orient="records", lines=True)'
+_PARQUET = 'pandas.read_parquet(A).to_json(B, orient="records", lines=True)'
 _PACKED = {
-    b"PK\x03\x04": ("a zip archive, perhaps an Excel workbook", SAVE_AS_CSV),
-    b"\xd0\xcf\x11\xe0": ("an old Excel workbook", SAVE_AS_CSV),
-    b"\x1f\x8b": ("compressed with gzip", "unpack it first: gunzip -c FILE > UNPACKED"),
-    b"PAR1\x15": ("a Parquet file", _PARQUET),
+    b"PK\x03\x04": (message("encoding.zip"), SAVE_AS_CSV),
+    b"\xd0\xcf\x11\xe0": (message("encoding.workbook"), SAVE_AS_CSV),
+    b"\x1f\x8b": (message("encoding.gzip"), message("encoding.unpack")),
+    b"PAR1\x15": (message("encoding.parquet"), message("encoding.json_lines", command=_PARQUET)),
 }
 _CUT = ("unexpected end of data", "incomplete multibyte sequence", "truncated data")  # of UnicodeDecodeError
 # Two bytes that UTF-8 never has, as `surrogateescape` writes them in text. They stand for what is no text in another
@@ -105,7 +106,7 @@ class Lines:
         if isinstance(self._stream.raw, _Recoded) and raw.endswith(_CUT_TEXT.encode("utf-8", "surrogateescape")):
             cut = True
         sample = raw + self._stream.peek(SAMPLE_BYTES) if self._ascii else raw  # of a mixed file this line is enough
-        return NotUtf8Error(self.number, "is not UTF-8", cut=cut, mixed=not self._ascii, sample=sample)
+        return NotUtf8Error(self.number, message("encoding.is_not"), cut=cut, mixed=not self._ascii, sample=sample)
 
 
 def open_stream(file: Path, advance: Optional[Callable[[int], None]] = None) -> io.BufferedReader:
@@ -138,7 +139,7 @@ def refuse_non_text(start: bytes, name: str) -> None:
     """
     for magic, (what, fix) in _PACKED.items():
         if start.startswith(magic):
-            raise RowError(None, f"is {what}, not a table in plain text", fix)
+            raise RowError(None, message("encoding.no_table", what=what), fix)
     head = start[:1024]
     even, odd = head[::2].count(0), head[1::2].count(0)
     has_few_nul = (even + odd) * 4 < max(1, len(head))
@@ -146,10 +147,10 @@ def refuse_non_text(start: bytes, name: str) -> None:
         return
     is_on_both_sides = min(even, odd) * 4 > max(even, odd)
     if is_on_both_sides:
-        raise RowError(None, "is not text: a quarter of its first bytes are NUL", "give a .tsv, .csv or .jsonl file")
+        raise RowError(None, message("encoding.nul"), message("encoding.give_table"))
     # UTF-16 without a byte order mark also decodes as UTF-8 if it is ASCII: every second byte is NUL.
     wide = "UTF-16LE" if odd > even else "UTF-16BE"
-    raise RowError(1, f"is not UTF-8; the file is probably {wide}", conversion(wide, name))
+    raise RowError(1, message("encoding.is_probably", name=wide), conversion(wide, name))
 
 
 def as_utf8(stream: io.BufferedReader, encoding: str) -> io.BufferedReader:

@@ -15,6 +15,7 @@ from collections import Counter
 from shlex import quote
 from typing import Any, Dict, Iterator, List, Optional, Tuple, Union
 
+from edgepack_runtime.messages import message
 from edgepack_runtime.rows.encodings import SAMPLE_BYTES
 from edgepack_runtime.rows.formats import (
     SAMPLE_ROWS,
@@ -186,7 +187,7 @@ class Rows:
         except UnicodeDecodeError as error:
             line = raw.count(b"\n", 0, error.start) + 1
             mixed = not raw[: error.start].isascii()
-            yield line, NotUtf8Error(line, "is not UTF-8", mixed=mixed, sample=raw, ends=True)
+            yield line, NotUtf8Error(line, message("encoding.is_not"), mixed=mixed, sample=raw, ends=True)
             return
         decode = json.JSONDecoder(object_pairs_hook=_unique).raw_decode
         line, counted, number = 1, 0, 0

@@ -99,6 +99,7 @@ def _one_end(end: str, high: Optional[float]) -> str:
 def _digits(value: float, digits: int) -> int:
     """Decimals of a figure: fewer for figures in the hundreds, more for those that would be shown as 0."""
     if 0 < abs(value) < 0.5 / 10**digits:
-        is_tiny = abs(value) < 0.5 / 10 ** (digits + 2) and round(value, digits + 4)
-        return digits + (4 if is_tiny else 2)
+        shows_with_four_more = round(value, digits + 4) != 0
+        is_tiny = abs(value) < 0.5 / 10 ** (digits + 2)
+        return digits + (4 if is_tiny and shows_with_four_more else 2)
     return digits if abs(value) < 100 else min(digits, 1)

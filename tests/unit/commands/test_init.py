@@ -39,7 +39,7 @@ def test_a_draft_passes_the_check_and_a_second_needs_force(folder: Path) -> None
     assert "valid (34 train, 8 dev, 18 test rows)" in checked.output
     again = run("init", "reviews.tsv")
     assert again.exit_code == ExitCode.USAGE
-    assert "recipe.yaml is there already" in again.output
+    assert "recipe.yaml exists" in again.output
     assert run("init", "reviews.tsv", "--force").exit_code == 0
 
 

@@ -100,6 +100,28 @@ def test_a_log_is_the_golden_file(everything: Everything) -> None:
     assert max(len(line) for line in lines(screen.out)) <= WIDTH
 
 
+@pytest.mark.parametrize("columns", [80, 90])
+def test_a_log_has_the_columns_that_were_asked_for(
+    columns: int, monkeypatch: pytest.MonkeyPatch, everything: Everything, receipt: dict[str, Any]
+) -> None:
+    """Lines go on between words, below their beginning; a table keeps its rows."""
+    receipt["conditions"]["cpu_model"] = "AMD EPYC 7B13 with a name that is longer than the names of most processors"
+    wide, screen = Screen(), Screen()
+    everything(wide)
+    monkeypatch.setenv("COLUMNS", str(columns))
+    screen = Screen()
+    everything(screen)
+    screen.console.line("/a/path/" + "without/a/place/to/break/" * 6)
+    *told, path = [line for stream in (screen.out, screen.err) for line in lines(stream) if line]
+    assert max(map(len, told)) <= columns < len(path)
+    assert not any("…" in line for line in told)
+    words = {word.strip(":") for stream in (wide.out, wide.err) for word in stream.getvalue().split()}
+    parts = {part for check in receipt["checks"] for part in joined_parts(check["gate"])}
+    assert {word.strip(":") for line in told for word in line.split()} <= words | parts
+    assert len([line for line in told if line.startswith("  ")]) > 4
+    assert len(told) <= 2 * len([line for stream in (wide.out, wide.err) for line in lines(stream) if line])
+
+
 def test_quiet_leaves_results_and_errors(everything: Everything) -> None:
     loud, quiet = Screen(), Screen(quiet=True)
     everything(loud)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 from pathlib import Path
 from typing import Any
@@ -11,11 +12,13 @@ import pytest
 from edgepack.artifacts import Row
 from edgepack.data.choose_columns import choose_columns
 from edgepack.data.draft.profile import profile
-from edgepack.data.record_forms import flat, other_task
+from edgepack.data.record_forms import records
 from edgepack.data.tables import read_rows
 from edgepack.errors import RecipeInvalidError
 from edgepack.recipe.finding_log import FindingLog
 from edgepack.recipe.model import Columns
+from edgepack_runtime.rows.formats import BY_SUFFIX
+from edgepack_runtime.rows.reader import Rows
 from edgepack_runtime.util.spans import Span
 
 
@@ -51,7 +54,8 @@ REGION = result("ner", start=0, end=2, text="北京", labels=["地名"])
     ],
 )
 def test_tasks_of_label_studio_have_a_key_for_each_tag(record: dict[str, Any], expected: dict[str, Any]) -> None:
-    assert flat(record) == expected
+    raw = io.BufferedReader(io.BytesIO(json.dumps(record).encode()))
+    assert list(records(Rows(raw, "a.jsonl", BY_SUFFIX[".jsonl"]))) == [(1, expected)]
 
 
 @pytest.mark.parametrize(
@@ -64,15 +68,15 @@ def test_tasks_of_label_studio_have_a_key_for_each_tag(record: dict[str, Any], e
     ],
 )
 def test_records_of_other_tasks_are_refused_by_name(tmp_path: Path, record: dict[str, Any], words: str) -> None:
-    problem = other_task(record)
-    assert problem is not None and words in problem[0]
     file = tmp_path / "a.json"
     file.write_text(json.dumps([record]), encoding="utf-8")
     log = FindingLog(file)
     assert list(read_rows(file, Columns(), log)) == [] and log.ended
+    [said] = log.findings()
+    assert words in said.reason and said.line == 1
     with pytest.raises(RecipeInvalidError) as error:
         profile(file)
-    assert [finding.reason for finding in error.value.findings] == [problem[0]]
+    assert list(error.value.findings) == [said]
 
 
 @pytest.mark.parametrize("indent", [None, 2])
@@ -87,11 +91,12 @@ def test_one_list_of_objects_is_read_as_lines_of_objects_are(tmp_path: Path, ind
     assert [line for line, _ in rows] == ([1, 2, 3] if indent is None else [2, 35, 68])
 
 
-def test_relations_are_left_out_with_a_warning(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("key", "value"), [("relations", [{"type": "在"}]), ("cats", ["订票"]), ("intent", "订票")])
+def test_what_is_not_learnt_beside_spans_is_left_out_with_a_warning(tmp_path: Path, key: str, value: object) -> None:
     file = tmp_path / "a.jsonl"
-    record = {"text": "北京", "entities": [[0, 2, "地名"]], "relations": [{"type": "在"}]}
+    record = {"text": "北京", "entities": [[0, 2, "地名"]], key: value}
     file.write_text(f"{json.dumps(record)}\n" * 2, encoding="utf-8")
     log = FindingLog(file)
     assert len(list(read_rows(file, Columns(spans="entities"), log))) == 2
     (finding,) = log.findings()
-    assert finding.severity == "warning" and finding.reason.startswith("`relations`") and "1 more" in finding.reason
+    assert finding.severity == "warning" and finding.reason.startswith(f"`{key}`") and "1 more" in finding.reason

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 import zipfile
 from datetime import date
 from pathlib import Path
@@ -11,16 +13,20 @@ import pytest
 from openpyxl import Workbook
 
 from edgepack.artifacts import Row
+from edgepack.data import workbooks
 from edgepack.data.choose_columns import choose_columns
 from edgepack.data.draft.profile import profile
 from edgepack.data.tables import read_rows
 from edgepack.data.workbooks import other_sheets
+from edgepack.errors import RecipeInvalidError
 from edgepack.recipe.finding_log import FindingLog
 from edgepack.recipe.model import Columns
 from edgepack.recipe.paths import on_disk, sheet_of
 from edgepack.stages.keys import file_input
 
 HEADER = ["id", "text", "label"]
+NAMESPACE = 'xmlns="http://schemas.openxmlformats.org/spreadsheetml/2006/main"'
+STYLES, SHEET = "xl/styles.xml", "xl/worksheets/sheet1.xml"
 
 
 def book(folder: Path, **sheets: list[list[Any]]) -> Path:
@@ -92,19 +98,20 @@ def test_an_archive_of_another_kind_is_a_finding(tmp_path: Path) -> None:
     assert read(tmp_path / "a.xlsx") == ([], ["None: error: this file is not a workbook that can be read"])
 
 
-def sheet_of_xml(folder: Path, rows: str) -> Path:
-    """A workbook with these rows of XML."""
-    file = book(folder, first=[HEADER])
+def with_member(file: Path, name: str, content: str) -> Path:
+    """A workbook in which a member has another content."""
     with zipfile.ZipFile(file) as archive:
         members = {name: archive.read(name) for name in archive.namelist()}
-    members["xl/worksheets/sheet1.xml"] = (
-        '<worksheet xmlns="http://schemas.openxmlformats.org/spreadsheetml/2006/main">'
-        f'<dimension ref="A1"/><sheetData>{rows}</sheetData></worksheet>'
-    ).encode()
     with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
-        for name, raw in members.items():
-            archive.writestr(name, raw)
+        for member, raw in {**members, name: content}.items():
+            archive.writestr(member, raw)
     return file
+
+
+def sheet_of_xml(folder: Path, rows: str) -> Path:
+    """A workbook with these rows of XML."""
+    content = f'<worksheet {NAMESPACE}><dimension ref="A1"/><sheetData>{rows}</sheetData></worksheet>'
+    return with_member(book(folder, first=[HEADER]), SHEET, content)
 
 
 def row(number: int, *cells: str, first: str = "A") -> str:
@@ -123,14 +130,77 @@ HEAD = row(1, *HEADER)
     [
         (HEAD + row(10**12, "1", "好", "a"), "has a row or a column beyond 1,048,576 and 1,024"),
         (HEAD + row(2, "1", first="ZZZ"), "has a row or a column beyond 1,048,576 and 1,024"),
-        (HEAD + "<row>" * 100 + "</row>" * 100, "is not a workbook that can be read"),
         (HEAD + "<row", "is not a workbook that can be read"),
-        (f"{HEAD}<!-- {' ' * (129 << 20)} -->", "has more than 128 MiB unpacked"),
+        (HEAD + row(2, "1", "a" * (17 << 20)), "has a row of more than 16 MiB: 2"),
     ],
 )
-def test_a_small_file_takes_neither_time_nor_memory(tmp_path: Path, rows: str, words: str) -> None:
+def test_a_sheet_has_limits_that_a_table_has(tmp_path: Path, rows: str, words: str) -> None:
     found, (finding,) = read(sheet_of_xml(tmp_path, rows))
     assert found == [] and words in finding
+
+
+def limited(monkeypatch: pytest.MonkeyPatch, limit: str, most: int) -> None:
+    """Have workbooks read with another limit."""
+    code = (
+        "import os, resource\nfrom edgepack.data import workbook_process\n"
+        f"workbook_process.LIMITS[resource.{limit}] = {most}\nos._exit(workbook_process.main())"
+    )
+    monkeypatch.setattr(workbooks, "COMMAND", (sys.executable, "-I", "-c", code))
+
+
+@pytest.mark.parametrize(
+    ("limit", "most", "member", "content"),
+    [
+        ("RLIMIT_CPU", 1, STYLES, f"<cellXfs>{'<xf/>' * 800_000}</cellXfs>"),
+        ("RLIMIT_DATA", 1 << 27, STYLES, "<a/>" * 3_000_000),
+        ("RLIMIT_CPU", 1, SHEET, "<a/>" * 9_000_000),
+        ("RLIMIT_FSIZE", 1 << 16, SHEET, f"<sheetData>{'<row/>' * 100_000}</sheetData>"),
+    ],
+)
+def test_a_small_file_takes_neither_time_nor_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: str, most: int, member: str, content: str
+) -> None:
+    limited(monkeypatch, limit, most)
+    root = "styleSheet" if member == STYLES else "worksheet"
+    file = with_member(book(tmp_path, first=[HEADER]), member, f"<{root} {NAMESPACE}>{content}</{root}>")
+    assert file.stat().st_size < 200_000
+    assert read(file) == ([], ["None: error: this file takes more than 60 s or 2 GiB to open"])
+
+
+def test_how_deep_xml_is_does_not_matter(tmp_path: Path) -> None:
+    deep = "<a>" * 500_000 + "</a>" * 500_000
+    sheet = f"<worksheet {NAMESPACE}>{deep}<sheetData>{HEAD}{row(2, '1', '好', 'a')}</sheetData></worksheet>"
+    file = with_member(book(tmp_path, first=[HEADER]), SHEET, sheet)
+    assert read(file) == ([(2, Row("好", "a"))], [])
+
+
+def test_a_reader_that_waits_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(workbooks, "MOST_WALL_S", 0.1)
+    monkeypatch.setattr(workbooks, "COMMAND", (sys.executable, "-I", "-c", "import time; time.sleep(600)"))
+    assert "takes more than" in read(book(tmp_path, first=[HEADER]))[1][0]
+
+
+def test_a_document_type_is_refused(tmp_path: Path) -> None:
+    dtd = '<!DOCTYPE worksheet [<!ENTITY a "aaaa">]>'
+    sheet = f"{dtd}<worksheet {NAMESPACE}><sheetData>{HEAD}{row(2, '1', '&a;', 'b')}</sheetData></worksheet>"
+    file = with_member(book(tmp_path, first=[HEADER]), SHEET, sheet)
+    assert read(file) == ([], ["None: error: this file is not a workbook that can be read"])
+
+
+def test_a_file_is_opened_once_while_it_stays_as_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = book(tmp_path, first=[HEADER, [1, "好", "a"]])
+    found = read(file)
+    monkeypatch.setattr(workbooks, "COMMAND", ("false",))
+    assert read(file) == found
+    os.utime(file, ns=(0, 0))
+    assert read(file) == ([], ["None: error: this file is not a workbook that can be read"])
+
+
+def test_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "a.xlsx")
+    assert "not a regular file" in read(tmp_path / "a.xlsx#first")[1][0]
+    with pytest.raises(RecipeInvalidError, match="not a regular file"):
+        profile(tmp_path / "a.xlsx#first")
 
 
 def test_all_rows_are_read_whatever_the_file_says_of_their_number(tmp_path: Path) -> None:

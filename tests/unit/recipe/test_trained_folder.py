@@ -299,6 +299,9 @@ def test_a_tokenizer_json_alone_has_vocabulary_and_case(tmp_path: Path, lower: b
         ({"[PAD]": 0, "[UNK]": 0}, None),
         ({"[PAD]": 0, "[UNK]": 10**9}, None),
         ({"[PAD]": 0, "[UNK]": -1}, None),
+        ({"[PAD]": 0, "a\nb": 1, "[UNK]": 2}, None),
+        ({"[PAD]": 0, "a\rb": 1, "[UNK]": 2}, None),
+        ({"[PAD]": 0, "a\u2028b": 1, "[UNK]": 2}, "[PAD] a b [UNK]"),
         ({}, None),
     ],
 )

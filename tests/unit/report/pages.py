@@ -63,6 +63,24 @@ def document(build: Build) -> dict[str, Any]:
     return found
 
 
+def many(report: dict[str, Any], count: int, label: str = "label") -> dict[str, Any]:
+    """The report of one target with `count` labels, examples of each kind, and warnings about the data."""
+    names = [f"{label}{number}" for number in range(count)]
+    (target,) = report["targets"]
+    classes, examples = target["receipt"]["classes"], target["examples"]
+    classes |= {
+        "classes": count,
+        "scores": [{**classes["scores"][0], "label": name} for name in names],
+        "confusion": {name: {name: 2, names[0]: 1} for name in names},
+    }
+    for kind in ("changed", "wrong"):
+        row = {**examples[kind][0], "truth": names[0], "answer": names[-1]}
+        examples[kind] = [{**row, "text": f"{kind}{number}"} for number in range(count)]
+    report["data"]["splits"]["train"]["labels"] = dict.fromkeys(names, 7)
+    report["data"]["warnings"] = [f"warning{number}" for number in range(count)]
+    return report
+
+
 def render(report: dict[str, Any]) -> str:
     """The page of a document."""
     return html.render(model.parse(report))

@@ -20,7 +20,7 @@ from tests.unit.conftest import (
     ungated_of,
     width_pruned_of,
 )
-from tests.unit.report.pages import Page, cards_of, document, junit_of, render, words_of
+from tests.unit.report.pages import Page, cards_of, document, junit_of, many, render, words_of
 
 from edgepack.messages import TEMPLATES, message
 from edgepack.messages import render as render_message
@@ -44,17 +44,31 @@ def test_a_target_that_was_not_run_has_its_reason_and_what_to_type(built: Any) -
     assert "配方没有设门限：该命令和 install 只作测量，不作判定。" in cards_of(report, "zh")
 
 
-def test_figures_of_gates_stay_in_one_line_on_paper(report: dict[str, Any]) -> None:
-    """Of other tables, which have more columns, they may break; the last rule of those that are as specific decides."""
-    text = render(report)
-    paper = text.partition("@media print {")[2].partition("</style>")[0]
-    assert "td.n, td.keep { white-space: normal; }" in paper
-    assert ".gates td.n, .gates td.keep { white-space: nowrap; }" in paper
-    (table,) = re.findall(r'<table class="gates">.*?</table>', text, flags=re.DOTALL)
-    rows = re.findall(r"<tr><td.*?</tr>", table, flags=re.DOTALL)
-    assert len(rows) == len(report["targets"][0]["receipt"]["checks"])
-    kinds = ["name", "n", "keep", "n", "n", "note"]  # value, interval and limit between name and detail
-    assert {tuple(re.findall(r'<td class="(\w+)"', row)) for row in rows} == {tuple(kinds)}
+def test_long_lists_are_on_the_screen_and_paper_has_their_first_rows(report: dict[str, Any]) -> None:
+    shown = html.ON_PAPER
+    text = render(many(report, 15))
+    hidden = " ".join(re.findall(r'<(?:tr|li|span) class="screen">(.*?)</(?:tr|li|span)>', text, re.DOTALL))
+    for kind, most in (("changed", "PAPER_EXAMPLES"), ("wrong", "PAPER_EXAMPLES"), ("warning", "PAPER_WARNINGS")):
+        assert f"{kind}14" in hidden
+        assert [number for number in range(15) if f">{kind}{number}<" not in text] == []
+        assert sorted(re.findall(rf"\b{kind}(\d+)\b", hidden), key=int) == list(map(str, range(shown[most], 15)))
+    assert "Confusion matrix of 15 labels: see the page on the screen." in words_of(report)
+    for language, line in (("en", "The first {} of 15; the page on the screen has all."), ("zh", "15 项中的前 {} 项")):
+        words = Page(text, language).words
+        for name in ("LABELS", "EXAMPLES", "WARNINGS"):
+            assert line.format(shown[f"PAPER_{name}"]) in words
+    short = many(report, min(shown.values()))
+    assert 'class="screen"><td' not in render(short) and "has all" not in words_of(short)
+    assert "Confusion matrix of" not in words_of(short)
+
+
+def test_paper_has_the_candidate_that_was_chosen(built: Any, selection: Any) -> None:
+    first, chosen = selection.candidates
+    others = tuple(replace(first, name=f"other{number}") for number in range(20))
+    text = render(document(having(built, select=replace(selection, candidates=(*others, chosen)))))
+    rows = re.findall(r"<tr( class=\"screen\")?><td class=\"n\">(\d+)</td><td class=\"note\">", text)
+    most = html.ON_PAPER["PAPER_CANDIDATES"]
+    assert [int(number) for hidden, number in rows if not hidden] == [*range(1, most + 1), 21]
 
 
 def test_verdicts_come_first_and_every_figure_is_there(report: dict[str, Any]) -> None:
@@ -332,7 +346,7 @@ def test_a_label_of_200_characters_breaks_within_its_column(report: dict[str, An
     long = "a" * 200
     report["data"]["splits"]["train"]["labels"] = {long: 3, "b": 4}
     text = render(report)
-    assert f'<td class="text">{long}<' in text and f"{long} : 3 , b : 4 " in words_of(report)
+    assert f'<td class="text"><span>{long}<' in text and f"{long} : 3 , b : 4 " in words_of(report)
     assert re.search(r"td\.text\b[^{]*\{[^}]*overflow-wrap: anywhere", text)
 
 

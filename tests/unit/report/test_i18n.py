@@ -18,6 +18,7 @@ from edgepack.messages import TEMPLATES, figure, message, render
 from edgepack.report.i18n import in_languages, language_of_reader, shown, stage, t
 from edgepack.results import NOT_RUN_HERE, Verdict
 from edgepack_runtime.device.throttling import Throttle
+from edgepack_runtime.install.status import RESULTS
 from edgepack_runtime.messages.catalogue import TEMPLATES as OF_RUNTIME
 from edgepack_runtime.schema.conditions import Conditions
 from edgepack_runtime.schema.figures import UNITS, quantity
@@ -44,6 +45,8 @@ BY_VALUE = {
     "say": {"error", "why", "fix"},
     "table": {"gate", "measured", "interval", "limit", "n", "verdict"},
     "gate": {"recall", "precision", "f1"},
+    "scored": {"accuracy", "macro_f1", "micro_f1", "entity_f1"},
+    "done": {name.replace(" ", "_") for name in RESULTS},
     "select": {"fastest", "smallest", "plain_fastest", "plain_smallest"},
     "warn": {"warning", "error"},
     "part": set(PARTS),

@@ -173,7 +173,7 @@ def _refuse_overwriting(targets: Iterable[Path], given: Mapping[SplitName, Path]
     sources = {path.resolve() for path in given.values()}
     for target in targets:
         if target.resolve() in sources:
-            fix = "give it another name first, or have the recipe in another folder with --output"
-            raise UsageError(f"{target} would be overwritten, and it is one of the files to read", fix=fix)
+            fix = message("file.rename_first")
+            raise UsageError(message("file.is_read", path=target), fix=fix)
         if target.exists() and not force:
-            raise UsageError(f"{target} is there already", fix="choose another place with --output, or add --force")
+            raise UsageError(message("file.exists", path=target), fix=message("file.elsewhere"))

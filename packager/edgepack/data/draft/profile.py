@@ -14,14 +14,13 @@ from edgepack.data.column_counts import MAX_VALUES, Column, FileProfile, counted
 from edgepack.data.detect import looks_like_a_row, looks_tagged
 from edgepack.data.files import explained, filled_lines, format_of, no_progress, opened, refuse_empty
 from edgepack.data.header import fields_of
-from edgepack.data.record_forms import flat, other_task
+from edgepack.data.record_forms import records
 from edgepack.data.tables import cells
 from edgepack.errors import RecipeInvalidError
 from edgepack.messages import message
 from edgepack.recipe.finding_log import FindingLog
-from edgepack.recipe.findings import Finding
 from edgepack.recipe.messages import listed
-from edgepack.recipe.paths import is_workbook
+from edgepack.recipe.paths import is_workbook, on_disk
 from edgepack_runtime.rows.encodings import CONVERTED, recognise
 from edgepack_runtime.rows.formats import JSON, LINES, SAMPLE_ROWS, TABLE, TAGGED, RowFormat, likely_separator
 from edgepack_runtime.rows.lines import RowError
@@ -38,7 +37,8 @@ def profile(file: Path, advance: Callable[[int], None] = no_progress) -> FilePro
     Raises:
         RecipeInvalidError: it holds no table (has the finding), or is a pipe or a device.
     """
-    if file.exists() and not file.is_file() and not file.is_dir():  # to open a pipe would wait for its writer
+    there = on_disk(file)
+    if there.exists() and not there.is_file() and not there.is_dir():  # to open a pipe would wait for its writer
         raise RecipeInvalidError(f"{file} is not a regular file", fix="write the rows to a file, and give that")
     encoding = "utf-8" if is_workbook(file) else likely_encoding(file)
     try:
@@ -114,15 +114,9 @@ def _form(file: Path, encoding: str) -> RowFormat:
 def _of_records(file: Path, form: RowFormat, lines: Rows) -> FileProfile:
     columns: dict[str, Column] = {}
     rows = 0
-    for line, read in lines.records():
-        if isinstance(read, RowError):
-            if read.fatal:
-                raise read
+    for _, record in records(lines):
+        if isinstance(record, RowError):
             continue  # reported when the rows are read
-        record = flat(read)
-        if (problem := other_task(record)) is not None:
-            finding = Finding("error", file, line, *problem)
-            raise RecipeInvalidError(f"no recipe was drafted for {file}", findings=[finding])
         rows += bool(record)
         for name, value in record.items():
             if name not in columns and len(columns) < MAX_VALUES:

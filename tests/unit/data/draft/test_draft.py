@@ -158,9 +158,9 @@ def test_rows_that_cannot_be_used_are_left_out_with_a_warning(tmp_path: Path) ->
 def test_nothing_is_overwritten_unless_asked_for(tmp_path: Path) -> None:
     file = table(tmp_path / "a.tsv")
     drafted(file, tmp_path / "recipe.yaml")
-    with pytest.raises(UsageError, match=r"recipe\.yaml is there already"):
+    with pytest.raises(UsageError, match=r"recipe\.yaml exists"):
         drafted(file, tmp_path / "recipe.yaml")
-    with pytest.raises(UsageError, match=r"train\.tsv is there already"):
+    with pytest.raises(UsageError, match=r"train\.tsv exists"):
         drafted(file, tmp_path / "other.yaml")
     assert not (tmp_path / "other.yaml").exists()
     draft({"train": file}, tmp_path / "recipe.yaml", SILENT, force=True)

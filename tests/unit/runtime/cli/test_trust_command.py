@@ -157,9 +157,11 @@ def test_invalid_keys_are_refused(
 def test_trust_refuses_foreign_folders(
     keys: tuple[Path, Path], prefix: Prefix, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with pytest.raises(UsageError, match="cannot be read"):
+    with pytest.raises(UsageError, match=r"there is no file .*none\.pub"):
         trust_command.add(prefix, None, prefix.root / "none.pub")
     prefix.root.mkdir()
+    with pytest.raises(UsageError, match="cannot be read"):
+        trust_command.add(prefix, None, prefix.root)
     (prefix.root / "theirs").touch()
     with pytest.raises(UsageError, match="not empty and holds no install"):
         trust_command.add(prefix, None, pub(keys[0]))
