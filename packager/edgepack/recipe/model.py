@@ -553,7 +553,7 @@ class ImportedTextModel(Section):
 class ImportedData(Section):
     """Labelled rows for a model that is not trained."""
 
-    test: Rows = Field(description="Rows for the gates, as `data.test` of a training: .tsv, .csv or .jsonl.")
+    test: Rows = Field(description="Rows for the gates, as `data.test` of a training.")
     columns: Columns = Field(Columns(), description="Names of the columns to read.")
     label_separator: LabelSeparator = Field(
         "|", description="Separator of the labels in a cell of `columns.labels`; or a list, of which each separates."

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import shlex
 import sys
 from pathlib import Path
 from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Sequence, Union
@@ -31,6 +32,8 @@ from edgepack_runtime.util.fs import os_errors
 from edgepack_runtime.util.texts import ENCODINGS, UTF8, UTF16, Item, counted, is_unseen, item_from_fields, require_text
 
 _WORKBOOKS = (".xlsx", ".xls", ".ods")
+# Commas, quotes, UTF-8: by default it writes in the encoding of the locale, and Chinese becomes `?` under LANG=C.
+_TO_CSV = "soffice --headless --convert-to 'csv:Text - txt - csv (StarCalc):44,34,76'"
 MAX_LINE_BYTES = 4 * 1024 * 1024  # of one line; the tokenizer needs 300 MiB for a word of that size
 STDIN = "standard input"
 _FIXES = ("error.name_column", "error.name_second")
@@ -212,7 +215,8 @@ def check_file(path: Path) -> None:
     if path.is_dir():
         raise UsageError(message("error.is_folder", path=path))
     if path.suffix.lower() in _WORKBOOKS:
-        raise UsageError(message("error.workbook", name=path.name), fix=SAVE_AS_CSV)
+        fix = message("encoding.or_libreoffice", save=SAVE_AS_CSV, command=f"{_TO_CSV} {shlex.quote(str(path))}")
+        raise UsageError(message("error.workbook", name=path.name), fix=fix)
     if path.suffix.lower() not in SUFFIXES:
         fix = message("error.endings", endings=" ".join(SUFFIXES))
         raise UsageError(message("error.no_ending", name=path.name), fix=fix)

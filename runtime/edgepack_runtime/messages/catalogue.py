@@ -289,6 +289,7 @@ TEMPLATES: Mapping[str, Tuple[str, str]] = {
         "save it as `CSV UTF-8` from the program that made it",
         "请用原来的软件另存为 `CSV UTF-8`",
     ),
+    "encoding.or_libreoffice": ("{save}; or with LibreOffice: {command}", "{save}；或使用 LibreOffice：{command}"),
     "error.name_column": ("name the column that holds the texts: --column {name}", "请指定文本列：--column {name}"),
     "error.name_second": (
         "name the column that holds the second texts: --pair-column {name}",

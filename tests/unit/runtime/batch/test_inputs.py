@@ -5,6 +5,7 @@ from __future__ import annotations
 import codecs
 import io
 import itertools
+import shlex
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,6 +17,7 @@ from hypothesis import strategies as st
 
 from edgepack_runtime.batch import inputs
 from edgepack_runtime.errors import UsageError
+from edgepack_runtime.messages import render
 from edgepack_runtime.rows.lines import SAVE_AS_CSV
 from edgepack_runtime.util import texts
 
@@ -85,6 +87,18 @@ def test_errors_name_the_line(tmp_path: Path, name: str, content: str | bytes, n
     with pytest.raises(UsageError) as caught:
         inputs.read_texts(file(tmp_path, name, content))
     assert named in caught.value.what
+
+
+def test_a_workbook_is_told_how_to_become_a_table_without_excel(tmp_path: Path) -> None:
+    with pytest.raises(UsageError) as caught:
+        inputs.check_file(tmp_path / "酒店 评论.xlsx")
+    save, command = caught.value.fix.split("; or with LibreOffice: ")
+    assert save == SAVE_AS_CSV
+    assert shlex.split(command) == [
+        "soffice", "--headless", "--convert-to", "csv:Text - txt - csv (StarCalc):44,34,76",
+        str(tmp_path / "酒店 评论.xlsx"),
+    ]  # fmt: skip
+    assert "或使用 LibreOffice：soffice" in render(caught.value.fix, "zh")
 
 
 def test_a_quoted_table_named_tsv_and_a_text_that_bench_cannot_take_get_their_own_fix(tmp_path: Path) -> None:
