@@ -16,7 +16,7 @@ from typing import Any, Final
 from edgepack.messages import message
 from edgepack.recipe.findings import Finding
 from edgepack.recipe.messages import listed
-from edgepack_runtime.schema.limits import MAX_TOKENS
+from edgepack_runtime.schema.maxima import MAX_TOKENS
 
 MAX_CUT_SHARE: Final = 0.01  # of the texts of a split that may be longer than max_length without a warning
 COUNTED_TOKENS: Final = MAX_TOKENS + 1  # longer texts count as this long: any model cuts them

@@ -24,7 +24,7 @@ from edgepack.recipe.findings import errors
 from edgepack.recipe.model import Columns, LabelSeparator, SplitName
 from edgepack.util.text_digests import digest, digests
 from edgepack_runtime.rows.formats import RowFormat
-from edgepack_runtime.schema.limits import MAX_LABELS
+from edgepack_runtime.schema.maxima import MAX_LABELS
 from edgepack_runtime.tasks.task import Task
 
 

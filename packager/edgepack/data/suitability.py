@@ -19,7 +19,7 @@ from edgepack.recipe.findings import Finding
 from edgepack.recipe.messages import did_you_mean, listed
 from edgepack.recipe.model import FolderRecipe, ImportedTextRecipe, LinearRecipe, Recipe, TextKinds
 from edgepack.util.text import counted
-from edgepack_runtime.schema.limits import MAX_TOKENS
+from edgepack_runtime.schema.maxima import MAX_TOKENS
 
 _NO_GATES = message("found.no_gates"), message("found.set_gates")
 

@@ -14,8 +14,9 @@ from edgepack.gating.remote import Copied
 from edgepack.report.gates import NOT_MEASURED, Gates, NotGated, TargetGates
 from edgepack_runtime.bundle.manifest import Manifest
 from edgepack_runtime.errors import ExitCode
+from edgepack_runtime.gate.latency import asked_of
 from edgepack_runtime.schema import figures
-from edgepack_runtime.schema.gates import ABOVE_MAJORITY, declared
+from edgepack_runtime.schema.gates import ABOVE_MAJORITY, Limits, declared, per_class
 from edgepack_runtime.schema.receipt import VERDICTS, BundleFacts, GateReceipt
 from edgepack_runtime.stats import intervals
 
@@ -175,7 +176,7 @@ def readable(
 
 
 def _limited(gates: Mapping[str, Any]) -> set[str]:
-    """The gates that a manifest limits by a number."""
+    """The gates that a manifest limits."""
 
     def limit(gate: str) -> Any:
         value: Any = gates
@@ -183,7 +184,10 @@ def _limited(gates: Mapping[str, Any]) -> set[str]:
             value = value.get(key) if isinstance(value, Mapping) else None
         return value
 
-    return {gate for gate in declared() if isinstance(limit(gate), (int, float)) and gate != ABOVE_MAJORITY}
+    limits = Limits.parse(gates)
+    of_classes = {per_class(figure) for figure in limits.accuracy.floors()}
+    by_number = {gate for gate in declared() if isinstance(limit(gate), (int, float)) and gate != ABOVE_MAJORITY}
+    return by_number | of_classes | {asked.gate for asked in asked_of(limits.latency)}
 
 
 def _named(receipt: GateReceipt) -> set[str]:

@@ -21,7 +21,7 @@ from edgepack.recipe.training import Qat, Student, Teacher
 from edgepack_runtime.bundle.manifest import NAME, VERSION
 from edgepack_runtime.bundle.model_config import CUSTOM, GRAPH_NAME
 from edgepack_runtime.schema.gates import AccuracyLimits
-from edgepack_runtime.schema.limits import MAX_TOKENS
+from edgepack_runtime.schema.maxima import MAX_TOKENS
 from edgepack_runtime.tasks.registry import TaskName, answer_keys, task_by_answer_key, task_by_name, tasks_named
 from edgepack_runtime.tasks.task import Task
 

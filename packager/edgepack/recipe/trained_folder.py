@@ -25,7 +25,7 @@ from edgepack.recipe.messages import listed
 from edgepack.recipe.paths import is_file, is_folder, path_fix
 from edgepack.util import confined_files
 from edgepack_runtime.bundle.model_config import BERT, ERNIE, VOCAB_NAME
-from edgepack_runtime.schema.limits import MAX_LABELS, MAX_TOKENS
+from edgepack_runtime.schema.maxima import MAX_LABELS, MAX_TOKENS
 from edgepack_runtime.util.fs import read_regular
 
 OLD_CONFIG: Final = "model_config.json"  # of PaddleNLP before 2.5

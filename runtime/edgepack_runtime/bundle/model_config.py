@@ -17,7 +17,7 @@ from typing import AbstractSet, Any, Iterator, Mapping, Optional, Sequence, Tupl
 
 from edgepack_runtime.errors import BundleInvalidError
 from edgepack_runtime.schema.fields import Document, Exact, Problem, field, valid
-from edgepack_runtime.schema.limits import MAX_LABELS, MAX_TOKENS
+from edgepack_runtime.schema.maxima import MAX_LABELS, MAX_TOKENS
 from edgepack_runtime.tasks.registry import ONE_TEXT, TASK_NAMES, task_by_name
 from edgepack_runtime.tasks.task import Task
 from edgepack_runtime.util.fs import read_regular

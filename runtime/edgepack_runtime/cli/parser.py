@@ -11,7 +11,7 @@ from typing import Any, Iterable, NoReturn, Optional, Tuple
 from edgepack_runtime.errors import UsageError, printable
 from edgepack_runtime.inference.windows import LONG_TEXTS, TRUNCATE
 from edgepack_runtime.messages import message
-from edgepack_runtime.schema.limits import MAX_THREADS
+from edgepack_runtime.schema.maxima import MAX_THREADS
 from edgepack_runtime.tasks.registry import answer_examples
 from edgepack_runtime.util.texts import ENCODING_NAMES, ENCODINGS, UTF8
 

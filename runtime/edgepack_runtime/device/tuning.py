@@ -14,7 +14,7 @@ from edgepack_runtime.errors import BundleInvalidError, StageFailedError
 from edgepack_runtime.messages import message
 from edgepack_runtime.schema import fields
 from edgepack_runtime.schema.fields import Exact, field
-from edgepack_runtime.schema.limits import MAX_THREADS
+from edgepack_runtime.schema.maxima import MAX_THREADS
 from edgepack_runtime.util.fs import fsync_folder, make_folder, read_regular, write_atomic
 
 FORMAT = 1

@@ -77,8 +77,8 @@ def dialect_of(lines: Sequence[str], row_format: RowFormat) -> Dialect:
     lines = lines[1:] if said else lines
     separator = said[1] if said else row_format.separator or _csv_separator(lines)
     quoted = row_format.quoted or said is not None or _looks_quoted(lines, separator)
-    escaped = quoted and any('\\"' in line for line in lines) and not _is_csv(lines, separator)
-    return Dialect(separator, quoted, escaped and _is_csv(lines, separator, escape="\\"), said is not None)
+    escaped = quoted and any('\\"' in line for line in lines) and not is_csv(lines, separator)
+    return Dialect(separator, quoted, escaped and is_csv(lines, separator, escape="\\"), said is not None)
 
 
 def _csv_separator(lines: Sequence[str]) -> str:
@@ -98,7 +98,7 @@ def _looks_quoted(lines: Sequence[str], separator: str) -> bool:
     return bool(first) and all(name[:1] == name[-1:] == '"' != name for name in first.split(separator))
 
 
-def _is_csv(lines: Sequence[str], separator: str, escape: Optional[str] = None) -> bool:
+def is_csv(lines: Sequence[str], separator: str, escape: Optional[str] = None) -> bool:
     """Whether these lines, of which the last row may be cut, are rows of equal length."""
     filled = [line for line in lines if line.strip()]
     widths = set()

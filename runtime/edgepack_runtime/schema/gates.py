@@ -14,7 +14,7 @@ from typing import Any, Dict, Iterator, List, Literal, Mapping, NamedTuple, Opti
 
 from edgepack_runtime.errors import BundleInvalidError
 from edgepack_runtime.schema.fields import Document, Problem, field, hints, read
-from edgepack_runtime.schema.limits import MAX_THREADS, MAX_TOKENS
+from edgepack_runtime.schema.maxima import MAX_THREADS, MAX_TOKENS
 from edgepack_runtime.stats.metrics import METRICS, MetricName, metric_of
 
 ABOVE_MAJORITY = "accuracy.above_majority"  # better than the most frequent answer; no recipe sets or waives it

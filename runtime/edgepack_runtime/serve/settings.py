@@ -17,7 +17,7 @@ from typing import Any, Dict, List, Mapping, Optional, Tuple
 from edgepack_runtime.bundle.model_config import TEXT, TEXTS
 from edgepack_runtime.errors import EnvironmentUnfitError, UsageError
 from edgepack_runtime.inference.windows import LONG_TEXTS, TRUNCATE
-from edgepack_runtime.schema.limits import MAX_THREADS
+from edgepack_runtime.schema.maxima import MAX_THREADS
 from edgepack_runtime.util.texts import counted
 
 PREFIX = "EDGEPACK_SERVE_"

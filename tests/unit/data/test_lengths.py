@@ -16,7 +16,7 @@ from edgepack.data.lengths import (
     estimate_tokens,
     suggest_max_length,
 )
-from edgepack_runtime.schema.limits import MAX_TOKENS
+from edgepack_runtime.schema.maxima import MAX_TOKENS
 
 
 @pytest.mark.parametrize(

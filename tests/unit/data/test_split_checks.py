@@ -15,7 +15,7 @@ from edgepack.data.split_stats import SplitFacts, gather_facts, read_facts
 from edgepack.recipe.finding_log import FindingLog
 from edgepack.recipe.findings import Finding
 from edgepack.recipe.model import Choice, Columns, SplitName
-from edgepack_runtime.schema.limits import MAX_LABELS
+from edgepack_runtime.schema.maxima import MAX_LABELS
 from edgepack_runtime.util.spans import Span
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "splits"

@@ -265,14 +265,21 @@ def test_every_exit_code_has_a_rank() -> None:
 def test_a_receipt_without_a_gate_of_the_manifest_is_refused(receipt: dict[str, Any]) -> None:
     names = {check["gate"] for check in receipt["checks"]}
     limits = {
-        "accuracy": {"min": 0.9, "max": None, "above_majority": True},
-        "latency": {"p50_ms": None, "sustained": {"seconds": 9, "max_slowdown_percent": 5}},
+        "accuracy": {"min": 0.9, "max": None, "above_majority": True, "per_class": {"recall_of": {"1": 0.5}}},
+        "latency": {
+            "p50_ms": None,
+            "by_length": [{"max_tokens": 16, "p95_ms": 5}],
+            "sustained": {"seconds": 9, "max_slowdown_percent": 5},
+        },
         "cold_start": {"ms": 5},
     }
     manifest: Any = SimpleNamespace(gates={})
     assert gates.readable(receipt, manifest=manifest) == receipt
     manifest.gates = limits
-    given = {"accuracy.min", "latency.sustained.max_slowdown_percent", "cold_start.ms"}
+    given = {
+        "accuracy.min", "accuracy.per_class.recall", "latency.max_tokens_16.p95_ms",
+        "latency.sustained.max_slowdown_percent", "cold_start.ms",
+    }  # fmt: skip
     checks = [*receipt["checks"], *({**receipt["checks"][0], "gate": gate} for gate in sorted(given - names))]
     assert gates.readable({**receipt, "checks": checks}, manifest=manifest)
     for gate in given:

@@ -12,7 +12,7 @@ from edgepack.errors import RecipeInvalidError
 from edgepack.recipe.loader import load_recipe
 from edgepack.recipe.model import ImportedTextRecipe
 from edgepack_runtime.schema.gates import Limits
-from edgepack_runtime.schema.limits import MAX_TOKENS
+from edgepack_runtime.schema.maxima import MAX_TOKENS
 
 RECIPE = """\
 edgepack: 1

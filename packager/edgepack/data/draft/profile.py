@@ -22,7 +22,17 @@ from edgepack.recipe.finding_log import FindingLog
 from edgepack.recipe.messages import listed
 from edgepack.recipe.paths import is_workbook, on_disk
 from edgepack_runtime.rows.encodings import CONVERTED, recognise
-from edgepack_runtime.rows.formats import JSON, LINES, SAMPLE_ROWS, TABLE, TAGGED, RowFormat, likely_separator
+from edgepack_runtime.rows.formats import (
+    JSON,
+    LINES,
+    SAMPLE_ROWS,
+    TABLE,
+    TAGGED,
+    RowFormat,
+    is_csv,
+    likely_separator,
+    rename,
+)
 from edgepack_runtime.rows.lines import RowError
 from edgepack_runtime.rows.reader import Rows, parse_object
 from edgepack_runtime.rows.table import Table
@@ -104,9 +114,14 @@ def _form(file: Path, encoding: str) -> RowFormat:
     if first.startswith("{"):
         fix = f"write each object on one line: jq -c . {quote(file.name)} > {quote(f'lines-{file.stem}.jsonl')}"
         raise RowError(1, "begins a JSON object that goes on in the next lines", fix)
+    is_named_csv = file.suffix.lower() == ".csv"
+    if found is None and is_csv(sample, "\t"):
+        if not is_named_csv:
+            raise RowError(1, "begins a table whose fields in quotes hold line ends", rename(file.name, ".csv"))
+        found = "\t"
     if found is None:
         raise RowError(1, message("mistake.no_row"), message("mistake.separate"))
-    if file.suffix.lower() == ".csv":
+    if is_named_csv:
         return RowFormat(TABLE, quoted=True, encoding=encoding)  # the reader chooses, as for a recipe
     return RowFormat(TABLE, found, quoted=found in ",;", encoding=encoding)
 

@@ -249,6 +249,18 @@ def test_a_form_that_is_not_read_has_a_command_that_converts_it(tmp_path: Path, 
     assert fix in error.value.findings[0].fix
 
 
+def test_texts_with_line_ends_between_tabs_are_read_as_a_csv_alone(tmp_path: Path) -> None:
+    rows = [f'"{text}\n完"\t{label}' for text, label in ROWS]
+    for name in ("a.tsv", "a.csv"):
+        (tmp_path / name).write_text("text\tlabel\n" + "\n".join(rows) + "\n", encoding="utf-8")
+    with pytest.raises(RecipeInvalidError) as error:
+        drafted(tmp_path / "a.tsv", tmp_path / "recipe.yaml")
+    assert error.value.findings[0].fix.endswith("mv a.tsv a.csv")
+    drafted(tmp_path / "a.csv", tmp_path / "recipe.yaml")
+    splits = made(tmp_path / "recipe.yaml")[1]
+    assert sorted(row.text for rows in splits.rows.values() for row in rows) == sorted(f"{text} 完" for text, _ in ROWS)
+
+
 def test_a_json_list_without_objects_is_named(tmp_path: Path) -> None:
     (tmp_path / "list.json").write_text('["a"]', encoding="utf-8")
     with pytest.raises(RecipeInvalidError) as error:

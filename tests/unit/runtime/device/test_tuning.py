@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from edgepack_runtime.device.tuning import Tuning, describe, dump, read
 from edgepack_runtime.errors import BundleInvalidError
-from edgepack_runtime.schema.limits import MAX_THREADS
+from edgepack_runtime.schema.maxima import MAX_THREADS
 
 TUNINGS = st.builds(
     Tuning,
