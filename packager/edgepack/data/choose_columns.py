@@ -25,7 +25,10 @@ from edgepack.util.text_digests import visible
 from edgepack_runtime.rows.formats import TAGGED
 
 _LONGEST_LABEL: Final = 40  # characters on average; longer cells are texts
-_WRITTEN_NAMES: Final = (*LABEL_NAMES, "answer", "output", "response", "summary", "回答", "摘要")
+_WRITTEN_NAMES: Final = (
+    *(*LABEL_NAMES, "answer", "output", "response", "summary", "translation", "回答", "摘要", "译文", "翻译"),
+    *("zh", "en", "ja", "ko", "de", "fr", "es", "ru"),
+)
 _SHORTEST_TEXT: Final = 6  # characters on average of the second of two texts; a name has fewer
 
 
@@ -35,26 +38,30 @@ def choose_columns(found: FileProfile) -> Columns:
     Raises:
         RecipeInvalidError: there are none.
     """
-    tokens = _tokens(found)
+    answers = found.answers
+    tokens = _tokens(found, answers)
     if tokens is not None:
         return tokens
-    flags = _flags(found)
+    flags = _flags(answers)
     if flags:
         text = _text(found, None)
         if text is not None:
             first, second = _ordered(found, text, flags[0])
             pair = None if second is None else second.name
             return Columns(text=first.name, text_pair=pair, labels=tuple(flag.name for flag in flags))
-    many = _lists_of_labels(found)
-    label = many or _label(found)
+    label = _label(answers)
+    many = None if label is not None and _is_named_label(answers, label) else _lists_of_labels(answers)
+    label = many or label
     text = _text(found, label)
-    measured = label if label is not None else found.column(LABEL_NAMES)
+    measured = label if label is not None else answers.column(LABEL_NAMES)
     if measured is not None and are_measurements(measured.values):
         raise _refusal(found, *measurements_finding(measured.name, measured.values))
-    written = found.column(_WRITTEN_NAMES)
-    if label is None and written is not None and written.mean_length > _LONGEST_LABEL / 2:
-        reason = f"`{visible(written.name)}` holds a different text in each row: these rows are for generation of text"
-        raise _refusal(found, reason, "name the column that has the labels `label`; a model that writes is not served")
+    written = _written(answers, text) if label is None else label if label.is_free_text else None
+    if written is not None and (label is None or label.label_separator is None):
+        held = f"`{visible(written.name)}` holds a different text in each row"
+        reason = f"{held}: these rows are for generation of text, which is not served"
+        fix = "if another column has the labels, name it `label`: no classifier can learn texts"
+        raise _refusal(found, reason, fix)
     if label is None or text is None:
         missing = "labels: few different short values" if label is None else "texts"
         shown = "; ".join(_described(column) for column in found.columns[:10])
@@ -70,17 +77,25 @@ def choose_columns(found: FileProfile) -> Columns:
     return Columns(text=first.name, text_pair=pair, label=label.name)
 
 
-def _tokens(found: FileProfile) -> Columns | None:
+def _written(found: FileProfile, text: Column | None) -> Column | None:
+    """A column that holds written answers, by its name or as lists of sentences."""
+    others = {column.name.lower(): column for column in found.columns if column is not text}
+    named = [others[name] for name in _WRITTEN_NAMES if name in others]
+    likely = [column for column in named if column.mean_length > _LONGEST_LABEL / 2 or column.is_free_text]
+    return next(iter(likely or [column for column in others.values() if column.of_words and column.is_free_text]), None)
+
+
+def _tokens(found: FileProfile, answers: FileProfile) -> Columns | None:
     """The columns of spans, or of tokens and tags; None if there are neither."""
     if found.form.kind == TAGGED:
         return Columns(spans="spans")
-    spans = next((column for column in found.columns if column.of_spans), None)
+    spans = next((column for column in answers.columns if column.of_spans), None)
     if spans is not None:
         text = _text(found, None)
         if text is None:
             raise _refusal(found, f"there are spans in `{spans.name}`, and no texts", "add the texts as `text`")
         return Columns(text=text.name, spans=spans.name)
-    tags = next((column for column in found.columns if column.of_tags and column.of_tags == column.of_words), None)
+    tags = next((column for column in answers.columns if column.of_tags and column.of_tags == column.of_words), None)
     words = [column for column in found.columns if column is not tags and column.of_words]
     named = [column for column in words if column.name.lower() in TOKEN_NAMES]
     tokens = next(iter(named or (words if len(words) == 1 else [])), None)
@@ -88,7 +103,7 @@ def _tokens(found: FileProfile) -> Columns | None:
         return Columns(tokens=tokens.name, tags=tags.name)
     odd = [
         column.name
-        for column in found.columns
+        for column in answers.columns
         if column.lists > column.of_words + column.of_none and column.name.lower() in (*SPAN_NAMES, *TAG_NAMES)
     ]
     if odd:
@@ -112,6 +127,12 @@ def _lists_of_labels(found: FileProfile) -> Column | None:
     lists = [c for c in found.columns if c.of_words and c.is_of_many and 1 < len(c.values) <= MAX_VALUES]
     by_name = [column for column in lists if column.name.lower() in (*LABEL_NAMES, *TAG_NAMES)]
     return next(iter(by_name or lists), None)
+
+
+def _is_named_label(found: FileProfile, label: Column) -> bool:
+    """Whether a column of single labels has the name of labels, and few different values."""
+    by_name = label is found.column(LABEL_NAMES) and not label.lists
+    return by_name and 2 <= len(label.values) <= max(2, found.rows // 2)
 
 
 def _label(found: FileProfile) -> Column | None:
@@ -154,7 +175,8 @@ def _ordered(found: FileProfile, text: Column, label: Column) -> tuple[Column, C
 
 def _is_second_text(column: Column, text: Column) -> bool:
     return (
-        column.prose >= column.filled / 2 > 0
+        not column.lists
+        and column.prose >= column.filled / 2 > 0
         and column.mean_length >= max(_SHORTEST_TEXT, text.mean_length / 3)
         and len(column.values) > min(MAX_VALUES, column.filled / 5)
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -17,6 +17,13 @@ from edgepack_runtime.rows.formats import RowFormat
 
 MAX_VALUES: Final = 1000  # different values that are counted; a column of labels has fewer
 _LONGEST_VALUE: Final = 200
+_NEARLY_ALL: Final = 0.9
+_FEWEST_SENTENCES: Final = 3
+# Without a full stop a phrase may be a label: only many show that none recurs.
+_FEWEST_PHRASES: Final = 20
+_SHORTEST_PHRASE: Final = 6  # characters on average
+_LONG_PHRASE: Final = 20  # characters on average; longer than labels if there are too many values to count
+_SENTENCE_ENDS: Final = ("。", "！", "？", "…", ".", "!", "?")
 # What natural language has and ids, dates and addresses lack: an ideograph, or a letter, a space and a letter.
 _PROSE: Final = re.compile(r"[\u3400-\u9fff]|[^\W\d_][,.]?\s+[^\W\d_]")
 
@@ -27,19 +34,22 @@ class Column:
 
     name: str
     filled: int = 0  # cells that are not empty
-    characters: int = 0
-    prose: int = 0  # cells that hold natural language
+    items: int = 0  # strings in lists of strings, until there are too many values
+    characters: int = 0  # of cells and of items
+    prose: int = 0  # cells and items that hold natural language
+    sentences: int = 0  # cells and items that end like a sentence
     lists: int = 0  # cells that are lists or objects, as JSON has them
     of_words: int = 0  # lists of strings
     of_tags: int = 0  # lists of BIO or BIOES tags
     of_spans: int = 0  # lists of spans that are not empty
     of_none: int = 0  # empty lists
     of_one: int = 0  # lists of one string, which are one label
+    is_result: bool = False  # whether annotators wrote it, and it is no part of what they read
     values: set[str] = field(default_factory=set)  # different values, list items included; at most MAX_VALUES + 1
 
     def add(self, value: Any) -> None:
         """Count one cell."""
-        found = json_list(value) or labels_in(value)
+        found = labels_in(json_list(value) or value)
         if isinstance(found, (list, dict)):
             self.lists += 1
             self.of_spans += are_spans(found)
@@ -49,8 +59,12 @@ class Column:
         if not text:
             return
         self.filled += 1
+        self._add_text(text)
+
+    def _add_text(self, text: str) -> None:
         self.characters += len(text)
         self.prose += _PROSE.search(text) is not None
+        self.sentences += text.endswith(_SENTENCE_ENDS)
         if len(self.values) <= MAX_VALUES:
             self.values.add(text[:_LONGEST_VALUE])
 
@@ -60,8 +74,10 @@ class Column:
             self.of_words += 1
             self.of_one += len(items) == 1
             self.of_tags += all(map(is_tag, items))
-            if len(self.values) <= MAX_VALUES:
-                self.values.update(item[:_LONGEST_VALUE] for item in items)
+            if len(self.values) <= MAX_VALUES:  # of tokens, thousands of lists would take seconds
+                self.items += len(items)
+                for item in items:
+                    self._add_text(item)
 
     @property
     def is_of_many(self) -> bool:
@@ -78,8 +94,20 @@ class Column:
 
     @property
     def mean_length(self) -> float:
-        """Mean number of characters of cells that are not empty."""
-        return self.characters / max(1, self.filled)
+        """Mean number of characters of cells and items that are not empty."""
+        return self.characters / max(1, self.filled + self.items)
+
+    @property
+    def is_free_text(self) -> bool:
+        """Whether nearly every cell or item is another sentence or phrase: answers that are written, not chosen."""
+        total, shortest = self.filled + self.items, _SHORTEST_PHRASE
+        if len(self.values) > MAX_VALUES:
+            shortest = _LONG_PHRASE
+        elif len(self.values) < _NEARLY_ALL * total:
+            return False
+        if self.sentences >= _NEARLY_ALL * total:
+            return total >= _FEWEST_SENTENCES
+        return total >= _FEWEST_PHRASES and self.prose >= total / 2 and self.mean_length >= shortest
 
 
 @dataclass(frozen=True)
@@ -91,6 +119,12 @@ class FileProfile:
     header: bool
     rows: int
     columns: tuple[Column, ...]
+
+    @property
+    def answers(self) -> FileProfile:
+        """The columns that may hold answers: those that annotators wrote, or all if they wrote none."""
+        results = tuple(column for column in self.columns if column.is_result)
+        return replace(self, columns=results or self.columns)
 
     def column(self, names: Iterable[str]) -> Column | None:
         """The first of `names` that is a column, ignoring case."""

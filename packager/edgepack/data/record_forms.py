@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any, Final
 
 from edgepack_runtime.rows.lines import RowError
@@ -15,6 +15,9 @@ _DOCS: Final = "Tasks: labels for texts or pairs of texts, and labelled spans"
 _OTHER_TASKS: Final[tuple[tuple[tuple[str, ...], str, str], ...]] = (
     (("paragraphs",), "reading comprehension (SQuAD's form)", "PaddleNLP trains models for it"),
     (("context", "question", "answers"), "reading comprehension (SQuAD's form)", "PaddleNLP trains models for it"),
+    (("question", "choice", "answer"), "reading comprehension (C3's form)", "PaddleNLP trains models for it"),
+    (("content", "candidates"), "cloze tests (ChID's form)", "PaddleNLP trains models for it"),
+    (("span1_text", "span2_text"), "coreference (WSC's form)", "PaddleNLP trains models for it"),
     (("content", "prompt", "result_list"), "prompted extraction (UIE's form)", "take the export of doccano itself"),
     (("instruction", "output"), "generation of text", "no classifier can learn it"),
     (("conversations",), "generation of text", "no classifier can learn it"),
@@ -43,45 +46,94 @@ def records(rows: Rows) -> Iterator[tuple[int, Record | RowError]]:
             yield line, read
             continue
         record = _flat(read)
-        for keys, what, instead in _OTHER_TASKS:
-            if all(key in record for key in keys):
-                raise RowError(line, f"is a row for {what}, which is not served", f"{instead}. {_DOCS}")
+        target = record.get("target")
+        refuse_other_tasks(line, {**record, **target} if isinstance(target, dict) else record)
         yield line, record
 
 
-def left_out(record: Record) -> Iterator[tuple[str, str]]:
-    """Keys of a record with spans that tell more than its spans, each with what it is."""
-    for key, what in _BESIDE_SPANS.items():
-        if record.get(key):
-            yield key, what
+def refuse_other_tasks(line: int, names: Collection[str]) -> None:
+    """Raise a RowError if a record with keys of these `names` is one of a task that is not served."""
+    for keys, what, instead in _OTHER_TASKS:
+        if all(key in names for key in keys):
+            raise RowError(line, f"is a row for {what}, which is not served", f"{instead}. {_DOCS}")
+
+
+def left_out(record: Record, wanted: Mapping[str, object]) -> Iterator[tuple[str, str, str]]:
+    """What a record tells beside its `wanted` columns, each as a kind, a reason and a fix."""
+    read = set(wanted.values())
+    results = record.results if isinstance(record, Annotated) else {}
+    for key in {**(_BESIDE_SPANS if "spans" in wanted else {}), **results}:
+        if record.get(key) and key not in read:
+            what = _BESIDE_SPANS.get(key, "results of another tag")
+            yield key, f"`{key}`, {what}, are not learnt: they are left out", "train another model for them"
+    for key in record.disputed if isinstance(record, Annotated) else ():
+        if key in read:
+            reason = f"the annotators disagree on `{key}`: the first annotation is read"
+            yield "disagreement", reason, "agree on one annotation, and delete or cancel the others"
+
+
+class Annotated(dict[str, Any]):
+    """A task of Label Studio as its data, with the results of its first annotation.
+
+    Args:
+        data: what was annotated.
+        annotations: the results of each annotation, by their keys. The data have none of these keys.
+    """
+
+    def __init__(self, data: Record, annotations: list[dict[str, list[Any]]]) -> None:
+        self.results = annotations[0] if annotations else {}
+        super().__init__(data, **self.results)
+        others = annotations[1:]
+        keys = dict.fromkeys(key for one in annotations for key in one) if others else {}
+        self.disputed = [key for key in keys if any(_differ(self.results, one, key) for one in others)]
+
+
+def _differ(first: Record, other: Record, key: str) -> bool:
+    return sorted(map(repr, first.get(key, ()))) != sorted(map(repr, other.get(key, ())))
 
 
 def _flat(record: Record) -> Record:
-    """A task of Label Studio's JSON as its data, with the results of its first annotation by the names of their tags.
-
-    Choices are a list of labels, regions a list of spans. Other records are returned as they are.
-    """
+    """A task of Label Studio's JSON flat; any other record as it is."""
     data, annotations = record.get("data"), record.get("annotations", record.get("completions"))
     if not isinstance(data, dict) or not isinstance(annotations, list):
         return record
-    found: dict[str, Any] = dict(data)
-    done = (one for one in annotations if isinstance(one, dict) and not one.get("was_cancelled"))
-    results = next(done, {}).get("result")
+    done = [one for one in annotations if isinstance(one, dict) and not one.get("was_cancelled")]
+    return Annotated(data, [_results(one, data) for one in done])
+
+
+def _results(annotation: Record, data: Record) -> dict[str, list[Any]]:
+    """The results of an annotation by the names of their tags: lists of labels, of spans, of written texts."""
+    found: dict[str, list[Any]] = {}
+    results = annotation.get("result")
     for result in results if isinstance(results, list) else ():
-        if not isinstance(result, dict) or not isinstance(value := result.get("value"), dict):
+        if not isinstance(result, dict):
             continue
-        key = str(result.get("from_name", "label"))  # `_1` if the text itself has a column of that name
-        values = found.setdefault(key if key not in data else f"{key}_1", [])
-        if not isinstance(values, list):
-            continue
-        for chosen in ("choices", "taxonomy"):
-            labels = value.get(chosen)
-            values += labels if isinstance(labels, list) else [labels] if isinstance(labels, str) else []
-        if {"start", "end"} <= value.keys():
-            values.append({"start": value["start"], "end": value["end"], "label": _kind_of(value)})
+        if result.get("type") == "relation":
+            found.setdefault(_free("relations", data), []).append(result)
+        elif isinstance(value := result.get("value"), dict):
+            key = _free(str(result.get("from_name", "label")), data)
+            found.setdefault(key, []).extend(_spans(value) if {"start", "end"} <= value.keys() else _labels(value))
     return found
 
 
-def _kind_of(region: Record) -> object:
-    kinds = next((kinds for key, kinds in region.items() if key.endswith("labels")), None)
-    return kinds[0] if isinstance(kinds, list) and kinds else kinds
+def _free(key: str, data: Record) -> str:
+    """A key that the data do not have: the text itself may be called as a tag."""
+    while key in data:
+        key += "_1"
+    return key
+
+
+def _labels(value: Record) -> Iterator[object]:
+    for key in ("choices", "taxonomy", "text"):
+        labels = value.get(key)
+        yield from labels if isinstance(labels, list) else [labels] if isinstance(labels, str) else []
+    if isinstance(rating := value.get("rating"), int):
+        yield str(rating)
+
+
+def _spans(region: Record) -> Iterator[Record]:
+    """A span for each label of a region; none for a region that only has a text of its own."""
+    for key, labels in region.items():
+        if key.endswith("labels"):
+            for label in labels if isinstance(labels, list) else [labels]:
+                yield {"start": region["start"], "end": region["end"], "label": label}

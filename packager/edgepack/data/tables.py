@@ -144,9 +144,8 @@ def _json_records(rows: Rows, wanted: Wanted, log: FindingLog) -> Iterator[Recor
             why = f": {record.why}" if record.why else ""
             log.add(record.kind, "error", number, f"this line {record.what}{why}", record.fix or fix)
             continue
-        for key, what in left_out(record) if "spans" in wanted else ():
-            reason = f"`{key}`, {what}, are not learnt: they are left out, and the spans are read"
-            log.add(key, "warning", number, reason, "train another model for them")
+        for kind, reason, instead in left_out(record, wanted):
+            log.add(kind, "warning", number, reason, instead)
         values = _values(number, record, wanted, log)
         # Only an escape can be a lone surrogate; to search every text would take longer than to read it.
         if values and "\\u" in rows.content and has_half(*values):

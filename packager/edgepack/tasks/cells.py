@@ -123,9 +123,16 @@ def labels_in(value: object) -> object:
         [(key, inner)] = value.items()
         if key in _CHOSEN:
             value = inner if isinstance(inner, list) else [inner]
-    if isinstance(value, list):
-        return ["/".join(item) if _is_path(item) else item for item in value]
-    return value
+    if not isinstance(value, list):
+        return value
+    labels: list[object] = []
+    for item in value:
+        inside = labels_in(item) if isinstance(item, dict) else item
+        if isinstance(item, dict) and isinstance(inside, list):
+            labels += inside
+        else:
+            labels.append("/".join(item) if _is_path(item) else item)
+    return labels
 
 
 _CHOSEN: Final = ("choices", "taxonomy")

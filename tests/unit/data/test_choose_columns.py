@@ -201,3 +201,61 @@ def test_tokens_of_paddlenlps_examples_are_known_by_their_separator(tmp_path: Pa
     tags: list[object] = ["\x02".join("P-B" if place == 0 else "O" for place, _ in enumerate(text)) for text in TEXTS]
     table = file(tmp_path, tokens, tags, header="text_a\tlabel")
     assert choose_columns(profile(table)) == Columns(tokens="text_a", tags="label")
+
+
+PATHS: list[object] = [[["吃", "贵"]], [["住", "小"]]]
+
+
+@pytest.mark.parametrize("is_nested", [False, True])
+@pytest.mark.parametrize("is_table", [False, True])
+@pytest.mark.parametrize("several", [False, True])
+def test_choices_in_trees_are_labels(tmp_path: Path, is_nested: bool, is_table: bool, several: bool) -> None:
+    paths = [[["吃", "贵"], ["住"]] if several and number == 0 else PATHS[number % 2] for number in range(24)]
+    cells: list[object] = [[{"taxonomy": path}] if is_nested else path for path in paths]
+    if is_table:
+        path = file(tmp_path, WORDS, [json.dumps(cell) for cell in cells], header="text\ttree")
+    else:
+        path = json_lines(tmp_path, WORDS, cells, names="text tree")
+    assert choose_columns(profile(path)) == (Columns(labels="tree") if several else Columns(label="tree"))
+
+
+SENTENCES: list[object] = ["你好！", "再见。", "谢谢。"]
+
+
+@pytest.mark.parametrize(
+    ("names", "answers"),
+    [
+        ("text label", SENTENCES),
+        ("text label", [[sentence] for sentence in SENTENCES]),
+        ("one other", [[sentence] for sentence in SENTENCES]),
+        ("text label", [[sentence, f"啊，{sentence}"] for sentence in SENTENCES]),
+        ("text label", [f"{number}位客人来了" for number in range(24)]),
+        ("text summary", [f"{number}位客人来了" for number in range(24)]),
+        ("en zh", [f"{number}位客人来了" for number in range(24)]),
+        ("text label", [f"第{number}位客人来了又走了但是明天还会再来这里一次" for number in range(1200)]),
+    ],
+)
+def test_written_answers_are_no_labels(tmp_path: Path, names: str, answers: list[object]) -> None:
+    texts: list[object] = [f"{number} 号：{TEXTS[0]}，{TEXTS[1]}" for number in range(len(answers))]
+    path = json_lines(tmp_path, texts, answers, names=names)
+    assert "generation of text, which is not served" in refused(path)
+
+
+@pytest.mark.parametrize(
+    "labels",
+    [
+        ["好评！", "差评！", "好评！"],
+        ["sports", "economy", "weather"],
+        [["吃", "住", "行"][: 1 + number % 3] for number in range(24)],
+        [f"class_{number}" for number in range(12)] * 2,
+    ],
+)
+def test_few_labels_are_no_written_answers(tmp_path: Path, labels: list[object]) -> None:
+    columns = choose_columns(profile(json_lines(tmp_path, WORDS[: len(labels)], labels, names="text label")))
+    assert "label" in columns.wanted.values()
+
+
+def test_a_column_called_label_wins_over_lists_of_words(tmp_path: Path) -> None:
+    words: list[object] = [[f"词{number % 7}", "词"] for number in range(24)]
+    path = json_lines(tmp_path, WORDS, words, LABELS, names="text keyword label")
+    assert choose_columns(profile(path)) == Columns(label="label")

@@ -50,7 +50,12 @@ REGION = result("ner", start=0, end=2, text="北京", labels=["地名"])
         ({"data": {"text": "好"}, "annotations": [{"result": [None, {"value": 1}]}]}, {"text": "好"}),
         (annotated(result("label", choices="正面")), {"text": "北京很大", "label": ["正面"]}),
         (annotated(result("label", choices=5)), {"text": "北京很大", "label": []}),
-        (annotated(CHOICE, data={"sentiment": "好", "sentiment_1": "x"}), {"sentiment": "好", "sentiment_1": "x"}),
+        (
+            annotated(CHOICE, data={"sentiment": "好", "sentiment_1": "x"}),
+            {"sentiment": "好", "sentiment_1": "x", "sentiment_1_1": ["正面"]},
+        ),
+        (annotated(result("stars", rating=4)), {"text": "北京很大", "stars": ["4"]}),
+        (annotated(result("note", start=0, end=2, text=["好"])), {"text": "北京很大", "note": []}),
     ],
 )
 def test_tasks_of_label_studio_have_a_key_for_each_tag(record: dict[str, Any], expected: dict[str, Any]) -> None:
@@ -65,6 +70,9 @@ def test_tasks_of_label_studio_have_a_key_for_each_tag(record: dict[str, Any], e
         ({"context": "北京", "question": "?", "answers": {}}, "reading comprehension"),
         ({"content": "北京", "prompt": "地名", "result_list": []}, "UIE"),
         ({"instruction": "写诗", "input": "", "output": "好"}, "generation"),
+        ({"content": "他#idiom#地走了", "candidates": ["匆匆忙忙"]}, "ChID"),
+        ({"text": "他来了", "target": {"span1_text": "他", "span2_text": "我"}, "label": "true"}, "WSC"),
+        ({"question": "谁?", "choice": ["我", "他"], "answer": "他"}, "C3"),
     ],
 )
 def test_records_of_other_tasks_are_refused_by_name(tmp_path: Path, record: dict[str, Any], words: str) -> None:
@@ -100,3 +108,86 @@ def test_what_is_not_learnt_beside_spans_is_left_out_with_a_warning(tmp_path: Pa
     assert len(list(read_rows(file, Columns(spans="entities"), log))) == 2
     (finding,) = log.findings()
     assert finding.severity == "warning" and finding.reason.startswith(f"`{key}`") and "1 more" in finding.reason
+
+
+@pytest.mark.parametrize("indent", [None, 1])
+def test_lists_of_lists_of_c3_are_refused_by_name(tmp_path: Path, indent: int | None) -> None:
+    made = [[["甲：你好。"], [{"question": "谁?", "choice": ["我", "他"], "answer": "他"}], "1-1"]]
+    (tmp_path / "a.json").write_text(json.dumps(made, indent=indent), encoding="utf-8")
+    with pytest.raises(RecipeInvalidError) as error:
+        profile(tmp_path / "a.json")
+    assert "C3" in error.value.findings[0].reason
+
+
+MOODS = ("正面", "负面")
+WORDS = [f"第{number}位客人说了什么" for number in range(24)]
+
+
+def drafted(folder: Path, *tasks: dict[str, Any]) -> tuple[Columns, list[Row], list[str]]:
+    """Columns, rows and reasons of warnings of an export of Label Studio."""
+    file = folder / "a.json"
+    file.write_text(json.dumps(tasks), encoding="utf-8")
+    columns, log = choose_columns(profile(file)), FindingLog(file)
+    rows = [row for _, row in read_rows(file, columns, log)]
+    assert {finding.severity for finding in log.findings()} <= {"warning"}
+    return columns, rows, [finding.reason for finding in log.findings()]
+
+
+def mood(number: int) -> dict[str, Any]:
+    return result("mood", choices=[MOODS[number % 2]])
+
+
+def test_results_win_over_lists_and_labels_in_the_data(tmp_path: Path) -> None:
+    data: list[dict[str, Any]] = [
+        {"text": text, "keywords": [["吃", "住"], ["行"]][n % 2], "label": str(n % 3)} for n, text in enumerate(WORDS)
+    ]
+    columns, rows, warnings = drafted(tmp_path, *(annotated(mood(n), data=one) for n, one in enumerate(data)))
+    assert columns == Columns(label="mood") and [row.label for row in rows[:2]] == [*MOODS] and not warnings
+
+
+@pytest.mark.parametrize(
+    ("taken", "left"),
+    [
+        (result("sentiment", choices=["好"]), "aspect"),  # a usual name
+        (result("place", start=0, end=2, labels=["地名"]), "aspect"),  # regions before choices
+        (result("topics", choices=["好", "贵"]), "aspect"),  # several labels before one
+    ],
+)
+def test_of_several_tags_one_is_read_and_the_others_are_named(tmp_path: Path, taken: dict[str, Any], left: str) -> None:
+    other = result("sentiment", choices=["坏"]) if taken["from_name"] == "sentiment" else taken
+    aspects = [result("aspect", choices=[["住"], ["吃"]][n % 2]) for n in range(24)]
+    tasks = [annotated(aspects[n], taken if n % 2 else other, data={"text": text}) for n, text in enumerate(WORDS)]
+    columns, rows, (warning,) = drafted(tmp_path, *tasks)
+    assert taken["from_name"] in columns.wanted.values() and len(rows) == 24
+    assert warning.startswith(f"`{left}`, results of another tag") and "23 more" in warning
+
+
+def test_relations_between_regions_are_named(tmp_path: Path) -> None:
+    relation = {"type": "relation", "from_id": "a", "to_id": "b", "labels": ["在"]}
+    columns, _, (warning,) = drafted(tmp_path, annotated(REGION, relation))
+    assert columns == Columns(spans="ner") and warning.startswith("`relations`, relations between spans")
+
+
+def test_each_label_of_a_region_is_a_span(tmp_path: Path) -> None:
+    _, [row], [warning] = drafted(tmp_path, annotated(result("ner", start=0, end=2, labels=["地名", "首都"])))
+    assert row.label == (Span(0, 2, "地名"), Span(0, 2, "首都"))
+    assert "`地名`" in warning and "`首都`" in warning and "only the first is learnt" in warning
+
+
+@pytest.mark.parametrize(
+    ("second", "cancelled", "warned"),
+    [("负面", False, True), ("正面", False, False), ("负面", True, False), (None, False, True)],
+)
+def test_annotators_who_disagree_are_counted(tmp_path: Path, second: str | None, cancelled: bool, warned: bool) -> None:
+    tasks = [annotated(mood(n), data={"text": text}) for n, text in enumerate(WORDS)]
+    results = [] if second is None else [result("mood", choices=[second])]
+    tasks[0]["annotations"].append({"result": results, "was_cancelled": cancelled})
+    _, rows, warnings = drafted(tmp_path, *tasks)
+    assert rows[0].label == "正面" and len(warnings) == warned
+    assert all(warning.startswith("the annotators disagree on `mood`") for warning in warnings)
+
+
+def test_what_annotators_write_is_no_label(tmp_path: Path) -> None:
+    with pytest.raises(RecipeInvalidError) as error:
+        drafted(tmp_path, *(annotated(result("summary", text=[f"{text}。"])) for text in WORDS))
+    assert "generation" in error.value.findings[0].reason

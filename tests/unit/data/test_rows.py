@@ -184,8 +184,9 @@ def test_one_label_may_be_a_list_of_one(tmp_path: Path, value: object) -> None:
 
 
 def test_a_choice_in_a_tree_is_its_path(tmp_path: Path) -> None:
-    value = {"taxonomy": [["财经", "股票"], ["体育"]]}
-    assert record(tmp_path, MANY, text="好", labels=value) == ([Row("好", ("体育", "财经/股票"))], [])
+    tree = {"taxonomy": [["财经", "股票"], ["体育"]]}
+    for value in (tree, [tree], json.dumps([tree]), [{"taxonomy": [["财经", "股票"]]}, {"choices": "体育"}]):
+        assert record(tmp_path, MANY, text="好", labels=value) == ([Row("好", ("体育", "财经/股票"))], [])
 
 
 def test_a_row_without_an_agreed_label_is_left_out_and_counted(tmp_path: Path) -> None:

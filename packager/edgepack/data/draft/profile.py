@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from itertools import chain, islice
@@ -14,7 +15,7 @@ from edgepack.data.column_counts import MAX_VALUES, Column, FileProfile, counted
 from edgepack.data.detect import looks_like_a_row, looks_tagged
 from edgepack.data.files import explained, filled_lines, format_of, no_progress, opened, refuse_empty
 from edgepack.data.header import fields_of
-from edgepack.data.record_forms import records
+from edgepack.data.record_forms import Annotated, records, refuse_other_tasks
 from edgepack.data.tables import cells
 from edgepack.errors import RecipeInvalidError
 from edgepack.messages import message
@@ -103,6 +104,8 @@ def _form(file: Path, encoding: str) -> RowFormat:
             return rows.format
     sample = _sample(file, encoding)
     first = next((line for line in sample if line.strip()), "")
+    if first.startswith("["):
+        refuse_other_tasks(1, re.findall(r'"(\w+)"\s*:', "".join(sample)))  # lists of lists, as C3 has them
     if first.startswith("[") or isinstance(parse_object(1, first), dict):
         return RowFormat(JSON, encoding=encoding)
     if looks_tagged(sample):
@@ -138,6 +141,7 @@ def _of_records(file: Path, form: RowFormat, lines: Rows) -> FileProfile:
                 columns[name] = Column(name)
             if name in columns:
                 columns[name].add(value)
+                columns[name].is_result |= isinstance(record, Annotated) and name in record.results
     return FileProfile(file, form, True, rows, tuple(columns.values()))
 
 
