@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Iterator, List, Mapping, Optional, Tuple
 from edgepack_runtime.cli.parser import Context
 from edgepack_runtime.errors import UsageError, printable
 from edgepack_runtime.install.prefix import Prefix, default_prefix
-from edgepack_runtime.messages import local
+from edgepack_runtime.messages import local, message
 from edgepack_runtime.util import columns
 
 if TYPE_CHECKING:
@@ -99,7 +99,8 @@ def require_prefix(options: argparse.Namespace, context: Context) -> Prefix:
     """
     prefix = find_prefix(options, context)
     if prefix is None:
-        raise UsageError(f"{options.verb} needs a prefix", fix=f"{context.prog} {options.verb} --prefix DIR")
+        what = message("error.needs_prefix", verb=options.verb)
+        raise UsageError(what, fix=f"{context.prog} {options.verb} --prefix DIR")
     return prefix
 
 
@@ -131,9 +132,9 @@ def require_installed(options: argparse.Namespace, context: Context) -> Tuple[Pr
     if prefix is None or context.release is None:
         name = "NAME" if bundle_name(context) is None else context.name
         raise UsageError(
-            f"`{options.verb}` works only for an installed release",
-            why=f"`{context.prog}` is not one",
-            fix=f"type PREFIX/bin/{name} {options.verb}; if nothing is installed yet, `install` comes first",
+            message("error.not_release", verb=options.verb),
+            why=message("error.is_none", command=context.prog),
+            fix=message("error.install_first", command=f"PREFIX/bin/{name} {options.verb}"),
         )
     return prefix, context.release
 
