@@ -38,6 +38,7 @@ def command(context: click.Context, data: Path, dev: Path | None, test: Path | N
     written beside the recipe (.jsonl for several labels or spans). dev and test get a tenth of each label, or more if
     there are fewer than 1,000 rows. Equal and nearly equal texts go into the same file.
     """
+    from edgepack.console.tables import safe
     from edgepack.data.draft.draft import draft
 
     console = options.console(context)
@@ -46,7 +47,7 @@ def command(context: click.Context, data: Path, dev: Path | None, test: Path | N
     files |= {"test": test} if test is not None else {}
     drafted = draft(files, output, console, force=force)
     for line in drafted.description:
-        console.line(line)
+        console.line(safe(line))  # with names of files and columns, which come from outside
     console.findings(list(drafted.findings))
     written: list[str] = [message("say.wrote", path=str(file)) for file in drafted.files]
     faulty = dict.fromkeys(str(finding.file) for finding in drafted.findings if finding.severity == "error")
