@@ -66,9 +66,9 @@ lint: $(VENV)/.installed-dev ## ruff, mypy --strict, and zizmor on the CI exampl
 	$(PY) -m mypy
 	@$(VENV)/bin/zizmor --offline --quiet docs/examples/github-actions.yml action.yml
 
-dist: $(VENV)/.installed ## a wheel, an sdist and the tested versions in build/dist, for pip and uvx
+dist: $(LIGHT)/.installed ## a wheel, an sdist and the tested versions in build/dist, for pip and uvx; needs no Paddle
 	@rm -rf build/dist build/lib build/bdist.* && mkdir -p build/dist
-	@PYTHONWARNINGS=ignore $(PY) -c "from setuptools.build_meta import build_sdist, build_wheel; [make('build/dist') for make in (build_sdist, build_wheel)]" >build/dist.log 2>&1 || { cat build/dist.log; exit 1; }
+	@PYTHONWARNINGS=ignore $(LIGHT)/bin/python -c "from setuptools.build_meta import build_sdist, build_wheel; [make('build/dist') for make in (build_sdist, build_wheel)]" >build/dist.log 2>&1 || { cat build/dist.log; exit 1; }
 	@cp packager/edgepack/training/constraints.txt build/dist/
 	@ls build/dist/*
 
