@@ -44,7 +44,9 @@ def drawing(*, chinese: bool) -> str:
 
 
 def _name(backend: str, *, chinese: bool) -> str:
-    return backend.replace(" float", " 浮点").replace(", ", "，") if chinese else backend
+    return (
+        backend.replace(" float", " 浮点").replace(", ", " + ").replace("ONNX Runtime", "ORT") if chinese else backend
+    )
 
 
 if __name__ == "__main__":
