@@ -64,12 +64,12 @@ def duration(seconds: float) -> str:
     return f"{hours} h {minutes:02d} min" if hours else f"{minutes} min {rest:02d} s"
 
 
-def about_duration(seconds: float) -> str:
-    """An estimated duration: `about 8 s`, `about 3 min`, `about 2 h`. It is at least a second."""
+def rounded_duration(seconds: float) -> str:
+    """An estimated duration: `8 s`, `3 min`, `2 h`. It is at least a second."""
     if seconds < 59.5:
-        return f"about {max(1, round(seconds))} s"
+        return f"{max(1, round(seconds))} s"
     minutes = round(seconds / 60)
-    return f"about {minutes} min" if minutes < 100 else f"about {round(seconds / 3600)} h"
+    return f"{minutes} min" if minutes < 100 else f"{round(seconds / 3600)} h"
 
 
 def shortest(path: Path) -> str:
