@@ -4,21 +4,12 @@ from __future__ import annotations
 
 import json
 import math
-import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
-from edgepack_runtime.errors import printable
+from edgepack_runtime.errors import printable, unheard
 from edgepack_runtime.util.texts import counted as counted  # one for both sides
-
-# GitHub obeys `::` at the start of a line, also after blanks, and `##[` anywhere; Azure obeys `##vso[` anywhere.
-_CI_COMMAND: Final = re.compile(r"(^[^\S\n]*(?=::)|(?=##\w*\[))(.)", re.MULTILINE)
-
-
-def unheard(text: str) -> str:
-    """`text` without commands to a CI server: an escape replaces the first character of each."""
-    return _CI_COMMAND.sub(lambda found: f"{found[1]}\\u{ord(found[2]):04x}", text)
 
 
 def unprintable_replaced(text: str) -> str:
@@ -28,7 +19,7 @@ def unprintable_replaced(text: str) -> str:
 
 def safe(text: object) -> str:
     """`text` as one line that does nothing to a terminal, and is no command to a CI server."""
-    return unheard(printable(str(text)))
+    return printable(str(text))
 
 
 def safe_lines(text: object, indent: str) -> str:

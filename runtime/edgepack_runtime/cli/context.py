@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Iterator, List, Mapping, Optional, Tuple
 
 from edgepack_runtime.cli.parser import Context
-from edgepack_runtime.errors import UsageError, printable
+from edgepack_runtime.errors import UsageError, printable, unheard
 from edgepack_runtime.install.prefix import Prefix, default_prefix
 from edgepack_runtime.messages import local, message
 from edgepack_runtime.util import columns
@@ -33,7 +33,7 @@ def print_result(options: argparse.Namespace, result: Mapping[str, Any], text: s
     if options.json:
         print(printable(json.dumps(result, ensure_ascii=False, sort_keys=True)))
     else:
-        print(text if sys.stdout.isatty() else columns.wrapped(text, columns.asked()))
+        print(text if sys.stdout.isatty() else unheard(columns.wrapped(text, columns.asked())))  # lines begin anew
 
 
 def delegate(options: argparse.Namespace, context: Context, arguments: List[str]) -> int:

@@ -13,7 +13,7 @@ import json
 import re
 from collections import Counter
 from shlex import quote
-from typing import Any, Dict, Iterator, List, Optional, Tuple, Union
+from typing import Any, Dict, Iterator, List, Optional, Sequence, Tuple, Union
 
 from edgepack_runtime.messages import message
 from edgepack_runtime.rows.encodings import SAMPLE_BYTES
@@ -252,6 +252,16 @@ def fields_of_line(line: str, separator: str, width: int = 0) -> List[str]:
     except (csv.Error, ValueError):
         return fields
     return quoted if len(quoted) == width else fields
+
+
+def line_of_fields(fields: Sequence[str], separator: str) -> str:
+    """The line, without its end, of which `fields_of_line` gives these fields; they hold no line end."""
+    line = separator.join(fields)
+    if fields_of_line(line, separator, len(fields)) == list(fields):
+        return line
+    return separator.join(
+        '"{}"'.format(one.replace('"', '""')) if '"' in one or separator in one else one for one in fields
+    )
 
 
 def parse_object(number: int, content: str, keys: int = 0) -> Union[Dict[str, Any], RowError]:
