@@ -21,6 +21,7 @@ from edgepack.recipe.findings import Finding
 from edgepack.recipe.messages import listed
 from edgepack.recipe.model import Columns
 from edgepack.tasks.several_labels import FLAGS
+from edgepack.tasks.tags import is_tag
 from edgepack.util.text_digests import visible
 from edgepack_runtime.rows.formats import TAGGED
 
@@ -57,10 +58,13 @@ def choose_columns(found: FileProfile) -> Columns:
     if measured is not None and are_measurements(measured.values):
         raise _refusal(found, *measurements_finding(measured.name, measured.values))
     written = _written(answers, text) if label is None else label if label.is_free_text else None
-    if written is not None and (label is None or label.label_separator is None):
+    if text is not None and written is not None and (label is None or label.label_separator is None):
         held = f"`{visible(written.name)}` holds a different text in each row"
         reason = f"{held}: these rows are for generation of text, which is not served"
         fix = "if another column has the labels, name it `label`: no classifier can learn texts"
+        if all(is_tag(value.partition(" ")[0]) for value in written.values):
+            reason = f"`{visible(written.name)}` holds tags between spaces, not labels"
+            fix = 'write each row as lists: {"tokens": ["北", "京"], "tags": ["B-city", "I-city"]}'
         raise _refusal(found, reason, fix)
     if label is None or text is None:
         missing = "labels: few different short values" if label is None else "texts"
@@ -82,7 +86,8 @@ def _written(found: FileProfile, text: Column | None) -> Column | None:
     others = {column.name.lower(): column for column in found.columns if column is not text}
     named = [others[name] for name in _WRITTEN_NAMES if name in others]
     likely = [column for column in named if column.mean_length > _LONGEST_LABEL / 2 or column.is_free_text]
-    return next(iter(likely or [column for column in others.values() if column.of_words and column.is_free_text]), None)
+    lists = [column for column in others.values() if column.of_words and column.is_free_text]
+    return next(iter(likely or lists), None)
 
 
 def _tokens(found: FileProfile, answers: FileProfile) -> Columns | None:

@@ -259,3 +259,13 @@ def test_a_column_called_label_wins_over_lists_of_words(tmp_path: Path) -> None:
     words: list[object] = [[f"词{number % 7}", "词"] for number in range(24)]
     path = json_lines(tmp_path, WORDS, words, LABELS, names="text keyword label")
     assert choose_columns(profile(path)) == Columns(label="label")
+
+
+def test_tags_between_spaces_are_no_written_answers(tmp_path: Path) -> None:
+    tags: list[object] = ["B-x I-x" + " O" * number for number in range(24)]
+    assert "holds tags between spaces" in refused(json_lines(tmp_path, WORDS, tags, names="text label"))
+
+
+def test_columns_of_texts_without_their_labels_are_not_called_generation(tmp_path: Path) -> None:
+    texts: list[object] = [[f"{text}。"] for text in TEXTS]
+    assert refused(json_lines(tmp_path, texts, texts, names="good bad")).startswith("no column seems to hold")
