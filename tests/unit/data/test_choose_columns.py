@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import csv
 import json
+import shlex
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -10,7 +14,10 @@ import pytest
 from edgepack.data.choose_columns import choose_columns
 from edgepack.data.column_counts import Column
 from edgepack.data.draft.profile import profile
+from edgepack.data.files import format_of, opened
+from edgepack.data.tagged_tokens import sentences
 from edgepack.errors import RecipeInvalidError
+from edgepack.recipe.finding_log import FindingLog
 from edgepack.recipe.model import Columns
 
 TEXTS = [f"第{number}位客人说房间很{'大' if number % 2 else '小'}，早餐也还可以" for number in range(24)]
@@ -201,3 +208,37 @@ def test_tokens_of_paddlenlps_examples_are_known_by_their_separator(tmp_path: Pa
     tags: list[object] = ["\x02".join("P-B" if place == 0 else "O" for place, _ in enumerate(text)) for text in TEXTS]
     table = file(tmp_path, tokens, tags, header="text_a\tlabel")
     assert choose_columns(profile(table)) == Columns(tokens="text_a", tags="label")
+
+
+SENTENCES = [[("上海", "B-city"), ("的", "O"), ("雨", "O")], [("None", "O"), ("苏", "B-city"), ('州"', "I-city")]] * 6
+
+
+@pytest.mark.parametrize("form", ["ids", "first", "blank"])
+def test_a_table_of_a_token_and_its_tag_is_refused_with_a_command_that_converts_it(tmp_path: Path, form: str) -> None:
+    rows: list[list[object]] = [] if form == "blank" else [["Sentence #", "word", "pos", "tag"]]
+    for number, sentence in enumerate(SENTENCES):
+        for place, (token, tag) in enumerate(sentence):
+            number_cell = f"s{number}" if form == "ids" or place == 0 else ""
+            rows.append([token, tag] if form == "blank" else [number_cell, token, "N", tag])
+        rows += [[]] if form == "blank" else []
+    path = tmp_path / "its tokens.csv"
+    with path.open("w", encoding="utf-8", newline="") as stream:
+        csv.writer(stream, lineterminator="\n").writerows(rows)
+    with pytest.raises(RecipeInvalidError) as error:
+        choose_columns(profile(path))
+    (finding,) = error.value.findings
+    assert finding.reason.startswith("each row is one token (`")
+    command = finding.fix.removeprefix("convert it: ").partition(", then")[0]
+    subprocess.run(command.replace("python3", shlex.quote(sys.executable), 1), shell=True, cwd=tmp_path, check=True)
+    log = FindingLog(tmp_path / "its tokens.conll")
+    with opened(log.file, format_of(log.file)) as read:
+        found = [list(zip(tokens, tags, strict=True)) for _, tokens, tags in sentences(read, log)]
+    assert (found, log.findings()) == (SENTENCES, ())
+
+
+@pytest.mark.parametrize("labels", [["B-1", "S-2", "E-3"], ["B-1", "S-2", "O"]])
+def test_labels_of_whole_texts_that_look_like_tags_are_labels(tmp_path: Path, labels: list[str]) -> None:
+    rows = [f"{text},{label}" for text, label in zip(TEXTS, labels * 8, strict=True)]
+    (tmp_path / "a.csv").write_text("\n".join(["text,label", *rows]), encoding="utf-8")
+    columns = choose_columns(profile(tmp_path / "a.csv"))
+    assert columns.wanted == {"text": "text", "label": "label"}
