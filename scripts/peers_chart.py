@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Draw docs/peers.svg, the chart of the README, from benchmarks/results/peers.json.
+"""Draw the chart of a README from benchmarks/results/peers.json: docs/peers.svg, and docs/peers.zh-CN.svg in Chinese.
 
 python scripts/peers_chart.py docs/peers.svg
 """
@@ -25,12 +25,15 @@ polyline.grid { stroke: #d5dae1; stroke-width: .6 }
 }"""
 
 
-def drawing() -> str:
+NAMES = ("ms for a text of 64 characters, p50 with quartiles", "64 个字符的延迟，ms：p50 与四分位数")
+
+
+def drawing(*, chinese: bool) -> str:
     """The SVG file: a row for each backend, with its quartiles and the size of its model."""
     backends = json.loads(RESULTS.read_text(encoding="utf-8"))["backends"]
     ends = [0.0, *(one["p75_ms"] for one in backends), 8.0]
-    axis = linear_axis(ends, ("ms for a text of 64 characters, p50 with quartiles",) * 2, margin=0.0)
-    chart = Chart(axis, [one["name"] for one in backends])
+    axis = linear_axis(ends, (NAMES[chinese],) * 2, margin=0.0)
+    chart = Chart(axis, [_name(one["name"], chinese=chinese) for one in backends])
     for row, one in enumerate(backends):
         look = "ours" if one["name"].startswith("edgepack") else "other"
         chart.line([(one["p25_ms"], row), (one["p75_ms"], row)], look)
@@ -40,5 +43,12 @@ def drawing() -> str:
     return inside.replace(">", f"><style>{STYLE}</style>", 1) + "\n"
 
 
+def _name(backend: str, *, chinese: bool) -> str:
+    return (
+        backend.replace(" float", " 浮点").replace(", ", " + ").replace("ONNX Runtime", "ORT") if chinese else backend
+    )
+
+
 if __name__ == "__main__":
-    Path(sys.argv[1]).write_text(drawing(), encoding="utf-8")
+    target = Path(sys.argv[1])
+    target.write_text(drawing(chinese=".zh-CN" in target.suffixes), encoding="utf-8")

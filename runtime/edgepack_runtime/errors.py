@@ -24,11 +24,20 @@ from typing import Any, Callable, Dict, Iterable, Mapping, Optional, Tuple
 
 # Control characters move cursors and begin lines; marks that reorder text make a line read as another one.
 _UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
+# GitHub obeys `::` at the start of a line, also after blanks, and `##[` anywhere; Azure obeys `##vso[` anywhere.
+_CI_COMMAND = re.compile(r"(^[^\S\n]*(?=::)|(?=##\w*\[))(.)", re.MULTILINE)
 
 
 def printable(text: str) -> str:
-    """`text` as one line that does nothing to a terminal: other characters become escapes."""
-    return _UNPRINTABLE.sub(lambda found: f"\\u{ord(found.group()):04x}", text)
+    """`text` as one line that does nothing to a terminal or a CI server: other characters become escapes."""
+    return unheard(_UNPRINTABLE.sub(lambda found: f"\\u{ord(found.group()):04x}", text))
+
+
+def unheard(text: str) -> str:
+    """`text` without commands to a CI server: an escape replaces the first character of each."""
+    if "::" not in text and "##" not in text:
+        return text
+    return _CI_COMMAND.sub(lambda found: f"{found[1]}\\u{ord(found[2]):04x}", text)
 
 
 def printed(lines: Iterable[str]) -> str:

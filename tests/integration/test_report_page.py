@@ -196,6 +196,30 @@ def test_on_paper_no_word_is_broken_or_cut_off(kind: str, language: str, request
         assert faint(page) == {}
 
 
+# Of the plot of the ledger: the size of its letters, and its ends with those of what is inside.
+PLOT: Final = """
+const plot = document.querySelector('figure svg.phone'), box = plot.getBoundingClientRect();
+const inside = [...plot.querySelectorAll('circle, text')].filter(one => one.getClientRects().length);
+const places = inside.map(one => one.getBoundingClientRect());
+const least = Math.min(...places.map(one => one.left)), most = Math.max(...places.map(one => one.right));
+const scale = plot.getScreenCTM().a * parseFloat(getComputedStyle(plot.querySelector('text')).fontSize);
+return [scale, least - box.left, box.right - most, innerWidth - box.right, box.left];
+"""
+
+
+@pytest.mark.parametrize("language", ["en", "zh"])
+@pytest.mark.parametrize("width", [360, PHONE[0]])
+def test_on_a_phone_the_plot_of_the_ledger_is_seen_without_scrolling(full: str, width: int, language: str) -> None:
+    with browser(width=500, height=900) as page:
+        page.on_phone(width, PHONE[1])
+        page.open(full)
+        page.click(f"label:has(#{language})")
+        assert page.run(HIDDEN.format("figure:has(.phone) svg:not(.phone)"))
+        letters_px, *margins_px = page.run(PLOT)
+        assert letters_px >= 11
+        assert min(margins_px) >= 0
+
+
 def test_on_a_phone_tables_scroll_and_keep_their_first_column(full: str) -> None:
     with browser(width=500, height=900) as page:
         page.on_phone(*PHONE)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import html
 import json
 import re
 import subprocess
@@ -14,6 +15,7 @@ import pytest
 from doc_commands import TITLES, blocks, commands, commands_of, parse_build_side
 from markdown.extensions.toc import slugify
 from pydantic import BaseModel
+from rich.cells import cell_len
 from tiny_model import write_model_folder
 
 from edgepack.build.options import STAGES
@@ -170,9 +172,36 @@ def test_the_page_of_stages_has_each_stage_in_order() -> None:
     assert tuple(re.findall(r"^\| (\w+) \|", table, flags=re.MULTILINE)[1:]) == STAGES
 
 
-def test_the_chart_of_the_readme_is_current(tmp_path: Path) -> None:
-    subprocess.run([sys.executable, str(ROOT / "scripts" / "peers_chart.py"), str(tmp_path / "peers.svg")], check=True)
-    assert (tmp_path / "peers.svg").read_bytes() == (ROOT / "docs" / "peers.svg").read_bytes()
+@pytest.mark.parametrize("name", ["peers.svg", "peers.zh-CN.svg"])
+def test_the_chart_of_the_readme_is_current(name: str, tmp_path: Path) -> None:
+    subprocess.run([sys.executable, str(ROOT / "scripts" / "peers_chart.py"), str(tmp_path / name)], check=True)
+    assert (tmp_path / name).read_bytes() == (ROOT / "docs" / name).read_bytes()
+
+
+RECORDED = re.compile(
+    r'<text style="animation-delay:([0-9.]+)s"[^>]* x="([0-9.]+)"[^>]* textLength="([0-9.]+)"[^>]*>([^<]*)'
+)
+
+
+def test_a_recording_appears_line_by_line_and_a_chinese_character_takes_two_columns(tmp_path: Path) -> None:
+    command = ["sh", "-c", "printf '门禁：通过  pass\\n准确率      a < b\\n'"]
+    target = tmp_path / "recorded.svg"
+    subprocess.run([sys.executable, str(ROOT / "scripts" / "record.py"), str(target), *command], check=True)
+    found = RECORDED.findall(target.read_text(encoding="utf-8"))
+    texts = [(float(x) / 12.2, float(wide) / 12.2, html.unescape(text)) for _, x, wide, text in found]
+    assert texts[0][2].startswith("$\xa0sh")
+    assert [(round(x, 6), round(wide, 6), text) for x, wide, text in texts[-4:]] == [
+        (0, 10, "门禁：通过"), (10, 6, "\xa0\xa0pass"), (0, 6, "准确率"), (6, 11, "\xa0" * 6 + "a\xa0<\xa0b"),
+    ]  # fmt: skip
+    delays = [float(delay) for delay, *_ in found]
+    assert delays == sorted(delays) and len(set(delays)) >= 3
+
+
+@pytest.mark.parametrize("name", ["demo.svg", "demo.zh-CN.svg", "quickstart.svg"])
+def test_recordings_of_the_docs_have_the_widths_of_a_terminal(name: str) -> None:
+    found = RECORDED.findall((ROOT / "docs" / name).read_text(encoding="utf-8"))
+    assert len(found) > 30
+    assert all(float(wide) == pytest.approx(12.2 * cell_len(html.unescape(text))) for *_, wide, text in found)
 
 
 COMMANDS = [(page, command) for page in (*PAGES, *READMES) for command in commands(page)]

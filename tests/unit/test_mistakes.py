@@ -26,6 +26,9 @@ NAMES: Final = {
     "txt",
     "NAME",
     "gb18030",
+    "JSON",
+    "FILE",
+    "ACTION",
     "train",
     "test",
 }
@@ -83,6 +86,36 @@ CASES: Final[dict[str, Case]] = {
     "model that is not there": (recipe(), "edgert predict --model an/empty x", "empty 中没有模型", "holds no model"),
     "nothing installed": (recipe(), "edgert uninstall --prefix an/empty", "没有安装任何版本", "nothing is installed"),
     "missing key to trust": (recipe(), "edgert trust add k.pub --prefix app", "k.pub 不存在", "there is no file k.pub"),
+    "mistyped verb": (recipe(), "edgert predcit x", "是不是想写 `edgert predict`", "did you mean `edgert predict`"),
+    "option before the verb": (recipe(), "edgert --json status", "写在了子命令之前", "is before the verb"),
+    "missing action of trust": (recipe(), "edgert trust", "缺少参数 ACTION", "are required: ACTION"),
+    "wrong value of --long": (
+        recipe(), "edgert predict --model model --long all x", "参数 --long：不能是 'all'", "invalid choice: 'all'"
+    ),
+    "option without its value": (recipe(), "edgert predict --model", "参数 --model：缺少值", "expected one argument"),
+    "rollback of nothing": (recipe(), "edgert rollback", "只用于已安装的版本", "only for an installed release"),
+    "text that shows nothing": (
+        recipe(), "edgert predict --model model \u200b", "文本 1 为空", "text 1 is empty"
+    ),
+    "empty cell of --input": (
+        written("a.tsv", b"text\tid\n\t1\n"), "edgert predict --model model --input a.tsv",
+        "a.tsv 的第 2 行的列 `text` 为空", "column `text` of line 2 of a.tsv is empty",
+    ),
+    "row of --input with too few columns": (
+        written("a.tsv", b"text\tid\na\n"), "edgert predict --model model --input a.tsv",
+        "有 1 列，而表头有 2 列", "has 1 field, and the header has 2",
+    ),
+    "line of --input that is not JSON": (
+        written("a.jsonl", b'{"text": 1\n'), "edgert predict --model model --input a.jsonl", "不是 JSON", "is not JSON"
+    ),
+    "key of --input": (
+        written("a.jsonl", b'{"txt": "a"}\n'), "edgert predict --model model --input a.jsonl",
+        "不是含有键 `text` 的 JSON 对象", "is not a JSON object with a key `text`",
+    ),
+    "ending of --output": (
+        written("a.tsv", b"text\na\n"), "edgert predict --model model --input a.tsv --output b.doc",
+        "b.doc 无法写入", "b.doc cannot be written",
+    ),
     "wrong --port": (recipe(), "edgert serve --model model --port 99999", "不是 1 到 65535 的整数", "from 1 to 65535"),
 }  # fmt: skip
 
@@ -113,8 +146,31 @@ def test_a_frequent_mistake_is_told_in_the_language_of_the_locale(
         return
     assert chinese in told
     # What is in quotes, and what a command line or a path holds, are names.
-    words = re.sub(r"[\w .-]+ --help|`[^`\n]*`|'[^'\n]*'|\S*[-./]\S*", " ", told, flags=re.ASCII)
+    words = re.sub(r"可用的有：.*|[\w .-]+ --help|`[^`\n]*`|'[^'\n]*'|\S*[-./]\S*", " ", told, flags=re.ASCII)
     assert [word for word in re.findall("[A-Za-z][A-Za-z0-9]+", words) if word not in NAMES] == []
+
+
+def test_a_run_of_predict_is_reported_in_chinese(
+    project: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("LC_ALL", "zh_CN.UTF-8")
+    write_model_folder(project / "model")
+    Path("a.jsonl").write_text('{"text": "a"}\n\n{"text": ""}\n', encoding="utf-8")
+    assert run("edgert predict --model model --input a.jsonl --output b.jsonl") == 0
+    assert capsys.readouterr().err.splitlines() == [
+        "1 个预测已写入 b.jsonl",
+        "跳过 1 个空行",
+        "2 行中有 1 行没有预测：原因见 b.jsonl.errors.jsonl",
+    ]
+
+
+def test_a_draft_is_described_in_chinese(
+    project: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("LC_ALL", "zh_CN.UTF-8")
+    assert run("edgepack init train.tsv --output new/r.yaml") == 0
+    told = re.sub(r"`[^`]*`|\S*[./]\S*", " ", "".join(capsys.readouterr()), flags=re.ASCII)
+    assert set(re.findall("[A-Za-z][A-Za-z0-9]+", told)) <= {"UTF", "INT8", "train", "dev", "test", "edgepack", "check"}
 
 
 def test_the_docs_list_the_mistakes_that_are_told_in_chinese() -> None:

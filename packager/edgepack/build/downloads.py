@@ -14,7 +14,7 @@ from edgepack.recipe.hub import HubModel
 from edgepack.recipe.model import AnyRecipe, Recipe
 from edgepack.targets.context import BuildContext
 from edgepack.training import environment
-from edgepack.util.text import counted, mib
+from edgepack.util.text import mib
 
 
 @dataclass(frozen=True)
@@ -35,14 +35,14 @@ class Downloads:
     @property
     def sentence(self) -> str:
         """What is to be fetched, or missing."""
-        parts = [f"{model.name} ({_size(model)})" for model in self.models]
+        parts = [_with_size(model) for model in self.models]
         if self.packages:
-            parts.append(f"{counted(len(self.packages), 'package')} for the bundles")
+            parts.append(message("say.packages", n=len(self.packages)))
         if not parts:
             return message("say.no_files", names=self.uninstalled) if self.uninstalled else message("say.no_downloads")
         if self.offline:
-            return f"missing: {', '.join(parts)}; with --offline a build ends with exit code 4 where it needs them"
-        return f"downloads: {', '.join(parts)}"
+            return message("say.missing_offline", parts=parts)
+        return message("say.downloads", parts=parts)
 
     def findings(self, file: Path) -> list[Finding]:
         """The warning about what is not installed, with the fix that a build names. `file` is the recipe."""
@@ -74,5 +74,7 @@ def missing(recipe: AnyRecipe, context: BuildContext) -> Downloads:
     return Downloads(absent, tuple(packages), context.offline, uninstalled)
 
 
-def _size(model: HubModel) -> str:
-    return "size unknown" if model.size_bytes is None else f"about {mib(model.size_bytes)}"
+def _with_size(model: HubModel) -> str:
+    if model.size_bytes is None:
+        return message("say.size_unknown", name=model.name)
+    return message("say.of_size", name=model.name, size=mib(model.size_bytes))

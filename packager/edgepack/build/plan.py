@@ -18,6 +18,7 @@ from edgepack.build.recipe_stages import RecipeStages, stages_of
 from edgepack.build.workspace import Earlier, Workspace
 from edgepack.bundle import wheels
 from edgepack.bundle.target_spec import target_specs
+from edgepack.messages import joined, message
 from edgepack.recipe.model import AnyRecipe, LinearRecipe, Recipe
 from edgepack.recipe.section import Section
 from edgepack.stages.data import DataStage
@@ -180,13 +181,13 @@ class _Planner:
     def _waiting(self, stage: Stage[Any], assumed: Key | None, closest: Earlier | None) -> str:
         """Why a stage runs whose inputs are still to be made: the stage that it waits for, and its own changes."""
         if not self._earlier(stage.name):
-            return "no result yet"
+            return message("reason.none")
         waits = next(need for need in (*stage.needs, *stage.any_of) if not self._ctx.has(need))
         own: list[Reason] = []
         if assumed is not None and closest is not None:
             changes = reasons.changes(type(stage), closest.record.made_of, assumed.made_of)
             own = [change for change in changes if change.own]
-        return "; ".join([f"after {waits.name}", *([reasons.in_words(own)] if own else [])])
+        return joined(message("reason.after", stage=waits.name), reasons.in_words(own) if own else "")
 
     def _with_rows(self, stage: Stage[Any], key: Key, closest: Earlier | None) -> tuple[Key, Earlier | None]:
         """Both with the rows of data files, which a key does not hold: this plan and the earlier build counted them."""

@@ -9,8 +9,9 @@ from typing import Any, Final
 
 from edgepack.artifacts import Split
 from edgepack.build.workspace import Earlier, Workspace
+from edgepack.messages import joined, message
 from edgepack.stages.stage import Input, Key, MadeOf, Stage
-from edgepack.util.text import as_text, counted, differences
+from edgepack.util.text import as_text, differences
 
 _LONGEST_VALUE: Final = 40  # characters; a longer value is only said to have changed
 _DIGEST: Final = re.compile(r"[0-9a-f]{64}\Z")
@@ -29,9 +30,10 @@ def changes(stage: type[Stage[Any]], before: MadeOf, after: MadeOf) -> list[Reas
     sections = differences({"": before.section}, {"": after.section})
     own = [_value(_recipe_key(stage, name), *values) for name, values in sections.items()]
     if before.version != after.version:
-        own.append(Reason(f"edgepack's stage version {before.version} -> {after.version}", own=True))
+        own.append(Reason(message("reason.version", old=before.version, new=after.version), own=True))
     for name, (old, new) in differences(before.versions, after.versions).items():
-        own.append(Reason(f"{name} {old or 'not installed'} -> {new or 'not installed'}", own=True))
+        old, new = (version or message("reason.not_installed") for version in (old, new))
+        own.append(Reason(message("reason.from_to", what=name, old=old, new=new), own=True))
     return [*(Reason(text, own=False) for text in _of_inputs(before.inputs, after.inputs)), *own]
 
 
@@ -50,12 +52,12 @@ def why(stage: type[Stage[Any]], key: Key, earlier: Earlier | None, workspace: W
         earlier: the `closest` result.
     """
     if workspace.is_damaged(key):
-        return "the result is damaged"
+        return message("reason.damaged")
     if earlier is None:
-        return "no result yet"
+        return message("reason.none")
     found = changes(stage, earlier.record.made_of, key.made_of)
     if not found:  # a build removes the seal of a gate that did not pass
-        return f"the last {key.stage} did not pass"
+        return message("reason.not_passed", stage=key.stage)
     return in_words(found)
 
 
@@ -63,7 +65,7 @@ def in_words(found: Sequence[Reason], most: int = 3) -> str:
     """The changes on one line, the first `most` of them."""
     texts = [change.text for change in found]
     more = len(texts) - most
-    return "; ".join([*texts[:most], *([f"{counted(more, 'more change')}"] if more > 0 else [])])
+    return joined(*texts[:most], message("reason.more", n=more) if more > 0 else "")
 
 
 def with_rows(made_of: MadeOf, rows: Mapping[Split, int]) -> MadeOf:
@@ -85,8 +87,8 @@ def _recipe_key(stage: type[Stage[Any]], name: str) -> str:
 def _value(key: str, old: Any, new: Any) -> Reason:
     texts = [f"{value:g}" if isinstance(value, float) else as_text(value) for value in (old, new)]
     if any(_DIGEST.match(text) or len(text) > _LONGEST_VALUE for text in texts):
-        return Reason(f"{key} changed", own=True)
-    return Reason(f"{key} {texts[0]} -> {texts[1]}", own=True)
+        return Reason(message("reason.changed", what=key), own=True)
+    return Reason(message("reason.from_to", what=key, old=texts[0], new=texts[1]), own=True)
 
 
 def _of_inputs(before: Sequence[Input], after: Sequence[Input]) -> Iterator[str]:
@@ -96,16 +98,16 @@ def _of_inputs(before: Sequence[Input], after: Sequence[Input]) -> Iterator[str]
         if [each.digest for each in one] == [each.digest for each in two]:
             continue
         if not one or not two:
-            yield f"{name} {'removed' if one else 'added'}"
+            yield message("reason.removed" if one else "reason.added", what=name)
             continue
         rows_before, rows_after = one[0].rows, two[0].rows
         if rows_before is None or rows_after is None:
-            yield f"{name} changed"
+            yield message("reason.changed", what=name)
         elif rows_before == rows_after:
-            yield f"{name}: other rows"
+            yield message("reason.other_rows", what=name)
         else:
-            more = "more" if rows_after > rows_before else "fewer"
-            yield f"{name}: {counted(abs(rows_after - rows_before), 'row')} {more}"
+            how = "reason.more_rows" if rows_after > rows_before else "reason.fewer_rows"
+            yield message(how, what=name, n=abs(rows_after - rows_before))
 
 
 def _by_name(inputs: Iterable[Input]) -> dict[str, list[Input]]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from edgepack.commands import options
-from edgepack.util.text import safe
+from edgepack.messages import message
 
 if TYPE_CHECKING:
     from edgepack.recipe.model import SplitName
@@ -38,6 +38,7 @@ def command(context: click.Context, data: Path, dev: Path | None, test: Path | N
     written beside the recipe (.jsonl for several labels or spans). dev and test get a tenth of each label, or more if
     there are fewer than 1,000 rows. Equal and nearly equal texts go into the same file.
     """
+    from edgepack.console.tables import safe
     from edgepack.data.draft.draft import draft
 
     console = options.console(context)
@@ -48,7 +49,7 @@ def command(context: click.Context, data: Path, dev: Path | None, test: Path | N
     for line in drafted.description:
         console.line(safe(line))  # with names of files and columns, which come from outside
     console.findings(list(drafted.findings))
-    written = [f"wrote {file}" for file in drafted.files]
+    written: list[str] = [message("say.wrote", path=str(file)) for file in drafted.files]
     faulty = dict.fromkeys(str(finding.file) for finding in drafted.findings if finding.severity == "error")
-    next_step = f"fix the errors above in {', '.join(faulty)}, then:" if faulty else "read it, then:"
+    next_step = message("draft.fix_errors", files=list(faulty)) if faulty else message("draft.read_it")
     console.closing([*written, "", next_step, f"  edgepack check {shlex.quote(str(output))}"])

@@ -16,24 +16,27 @@ from rich.text import Text
 
 from edgepack.bundle.archive import BUNDLE_SUFFIX
 from edgepack.console.tables import (
+    COLUMN_GAP,
     STYLES,
-    column_gap,
     column_head,
     mib_column,
+    named_facts,
     one_by_one,
     safe,
     score_head,
     shown,
     table,
     table_width,
+    verdict_name,
 )
 from edgepack.errors import UsageError
 from edgepack.messages import joined, message
 from edgepack.report.i18n import metric
+from edgepack.report.i18n import part as part_name
 from edgepack.report.i18n import stage as stage_name
 from edgepack.report.model import Report, Target, to_json
 from edgepack.report.model import parse as parse_report
-from edgepack.util.text import counted, differences, duration, metric_name, mib
+from edgepack.util.text import differences, duration, metric_name, mib
 from edgepack_runtime.bundle.archive import Archive
 from edgepack_runtime.bundle.manifest import BUNDLED, HOST, parse
 from edgepack_runtime.bundle.verify import read_signed_manifest
@@ -64,12 +67,12 @@ def ledger(rows: Sequence[LedgerRow], *, live: bool, width: int) -> Iterator[Tab
     to = [_parity_to(row, before) for row, before in zip(rows, ("", *(row.stage for row in rows)), strict=False)]
     notes = [safe(_remark(row)) for row in rows]
     beside = [[*cells[:-1], f"{cells[-1]}{other and f' ({other})'}"] for cells, other in zip(figures, to, strict=True)]
-    room = width - table_width(heads, beside, live) - column_gap(live)
+    room = width - table_width(heads, beside) - COLUMN_GAP
     longest = max(map(cell_len, (column_head("note"), *notes)))
     fits = longest <= (MOST_NOTE_LINES if room >= LEAST_NOTE else 1) * room
     if fits:
         yield _table((*heads, "note"), [[*cells, note] for cells, note in zip(beside, notes, strict=True)], live)
-    elif table_width(heads, figures, live) <= width:
+    elif table_width(heads, figures) <= width:
         yield _table(heads, figures, live)
     else:
         yield from one_by_one([Text(stage, style="bold") for stage in stages], heads[1:], [row[1:] for row in figures])
@@ -94,7 +97,7 @@ def selection(selected: SelectArtifact, *, live: bool) -> Iterator[Table | Text]
     """The candidates with dev score, latency and size of their shipped models, and why one was chosen."""
     first = selected.candidates[0].dev_score
     heads = ("p50 ms", "MiB", "precision", "chosen", "candidate")
-    made = table(live, "dev " + metric_name(first.metric), *heads)
+    made = table(live, message("say.dev_score", metric=metric(first.metric)), *heads)
     for one in selected.candidates:
         score = one.dev_score
         made.add_row(
@@ -102,7 +105,7 @@ def selection(selected: SelectArtifact, *, live: bool) -> Iterator[Table | Text]
             quantity(one.p50_ms, "ms", with_unit=False),
             mib_column(one.onnx_bytes),
             one.precision,
-            "yes" if one.name == selected.chosen else "",
+            safe(message("figure.yes")) if one.name == selected.chosen else "",
             safe(joined(one.name, *(message("say.misses", gate=gate) for gate in one.missed))),
         )
     yield made
@@ -142,9 +145,8 @@ def _parity_to(row: LedgerRow, before: str) -> str:
 
 def _host_needs(target: Mapping[str, Any]) -> str:
     if target["interpreter"] == BUNDLED:
-        return " (Python and a C library are carried)"
-    python = ", Python 3.8 or newer" if target["interpreter"] == HOST else " (Python is carried)"
-    return f", glibc {target['libc_min']} or newer{python}"
+        return message("inspect.carried")
+    return message("inspect.host" if target["interpreter"] == HOST else "inspect.glibc", libc=target["libc_min"])
 
 
 def image(written: WrittenImage, *, live: bool) -> Table:
@@ -156,43 +158,52 @@ def image(written: WrittenImage, *, live: bool) -> Table:
             layers.add_row(one.platform, name, *sizes, layer.blob.digest[:19])
         packed = sum(layer.blob.size for layer in one.layers.values())
         unpacked = sum(layer.unpacked_bytes for layer in one.layers.values())
-        layers.add_row(one.platform, "in all", mib_column(packed), mib_column(unpacked), one.manifest.digest[:19])
+        layers.add_row(
+            one.platform,
+            safe(message("inspect.in_all")),
+            mib_column(packed),
+            mib_column(unpacked),
+            one.manifest.digest[:19],
+        )
     return layers
 
 
 def inspection(found: Mapping[str, Any], *, live: bool) -> Iterator[Table | Text]:
     """The result of `edgepack.bundle.inspect.inspect` as tables."""
     target, model = found["target"], found["model"]
-    yield Text(
-        safe(f"{found['name']} {found['version']} for {target['profile']} ({found['release_id']})"), style="bold"
-    )
-    labels, handler = ", ".join(found["labels"]), found["handler"]
+    about = {"name": found["name"], "version": found["version"], "release": found["release_id"]}
+    yield Text(safe(message("inspect.head", **about, target=target["profile"])), style="bold")
+    labels, handler, precision = found["labels"], found["handler"], model["precision"]
     if handler is None:
-        task = f"{found['task']}, {counted(len(found['labels']), 'label')}: {labels}"
+        task = message("inspect.labelled", task=found["task"], n=len(labels), labels=", ".join(labels))
         most = found["max_length"]
-        reads = "a linear model on characters" if most is None else f"cuts texts to {most} tokens"
+        reads = message("inspect.linear" if most is None else "inspect.cuts", precision=precision, n=most)
     else:
-        task = f"{found['task']}, a handler that reads {handler['item']}"
-        reads = f"{counted(len(handler['graphs']), 'graph')}: {', '.join(handler['graphs'])}"
-    facts = {
-        "task": task,
-        "model": f"{model['precision']}, {reads}",
-        "needs": f"Linux on {' or '.join(target['machines'])}{_host_needs(target)}, {target['provider']}",
-        "sequence": found["sequence"],
-        "built with": ", ".join(f"{name} {version}" for name, version in sorted(found["tools"].items())),
-        "recipe": f"sha256 {found['recipe_sha256']}",
-        "signed by": found["signed_by"] or "nobody",
-    }
-    width = max(map(len, facts))
-    for name, value in facts.items():
-        yield Text(f"{name:<{width}}  {safe(value)}")
+        task = message("inspect.handled", task=found["task"], item=handler["item"])
+        names = handler["graphs"]
+        reads = message("inspect.graphs", precision=precision, n=len(names), names=list(names))
+    machines = list(target["machines"])
+    yield from named_facts(
+        {
+            "task": task,
+            "model": reads,
+            "needs": message("inspect.linux", machines=machines, host=_host_needs(target), provider=target["provider"]),
+            "sequence": found["sequence"],
+            "tools": ", ".join(f"{name} {version}" for name, version in sorted(found["tools"].items())),
+            "recipe": f"sha256 {found['recipe_sha256']}",
+            "signed_by": found["signed_by"] or message("inspect.nobody"),
+        }
+    )
     yield Text("")
     sizes = table(live, "part", "packed MiB", "on the device MiB")
     for part, size in found["parts"].items():
-        sizes.add_row(part, mib_column(size["packed"]), mib_column(size["unpacked"]))
-    sizes.add_row("in all", mib_column(found["bundle_bytes"]), mib_column(found["unpacked_bytes"]))
+        sizes.add_row(safe(part_name(part)), mib_column(size["packed"]), mib_column(size["unpacked"]))
+    sizes.add_row(
+        safe(message("inspect.in_all")), mib_column(found["bundle_bytes"]), mib_column(found["unpacked_bytes"])
+    )
     yield sizes
-    yield Text(safe("packages: " + ", ".join(f"{name} {mib(size)}" for name, size in found["packages"].items())))
+    packages = [f"{name} {mib(size)}" for name, size in found["packages"].items()]
+    yield Text(safe(message("inspect.packages", parts=packages)))
     yield Text("")
     gates = table(live, "gate", "limits")
     for name, limits in found["gates"].items():
@@ -217,7 +228,7 @@ def inspection(found: Mapping[str, Any], *, live: bool) -> Iterator[Table | Text
 def comparison(found: Mapping[str, Any], *, live: bool) -> Iterator[Table | Text]:
     """The result of `edgepack.bundle.inspect.compare` as tables."""
     if not found["values"] and not found["files"]:
-        yield Text("the two bundles hold the same")
+        yield Text(safe(message("inspect.same")))
         return
     values = table(live, "what", "before", "after", "change")
     for name, (before, after) in found["values"].items():
@@ -226,12 +237,11 @@ def comparison(found: Mapping[str, Any], *, live: bool) -> Iterator[Table | Text
             values.add_row(safe(name), *row)
     yield values
     for part, kinds in found["files"].items():
-        counts = ", ".join(f"{len(paths)} {kind}" for kind, paths in kinds.items())
+        counts = [message(f"inspect.{kind}", n=len(paths)) for kind, paths in kinds.items()]
         few = [path for paths in kinds.values() for path in paths][:3]
-        yield Text(safe(f"files of {part}: {counts} ({', '.join(few)}{', ...' if len(few) == 3 else ''})"))
-    yield Text(
-        "`edgepack report BEFORE AFTER` compares the times of the builds; their reports must lie beside the bundles."
-    )
+        few = [*few, "..."] if len(few) == 3 else few
+        yield Text(safe(message("inspect.files", part=part_name(part), counts=counts, few=few)))
+    yield Text(safe(message("inspect.times")))
 
 
 def _difference(name: str, before: Any, after: Any) -> tuple[str, str, str]:
@@ -244,7 +254,8 @@ def _difference(name: str, before: Any, after: Any) -> tuple[str, str, str]:
         if len(both) < 2:
             return first, second, ""
         change = after - before
-        return first, second, f"{100 * change:+.1f} points" if more_is_better else f"{change:+.3g}"
+        points = safe(message("figure.points", value=f"{100 * change:+.1f}"))
+        return first, second, points if more_is_better else f"{change:+.3g}"
     if len(both) < 2:
         return shown(before), shown(after), ""
     ratio = f"{after / before:.2f} x" if before else ""
@@ -336,24 +347,25 @@ def tables(found: Comparison, *, live: bool, width: int) -> Iterator[Table | Tex
     """A row for each build and target, then warnings, then the changes between builds."""
     heads = ("build", "target", "verdict", "score", "n", "mean ms", "p50 ms", "p95 ms", "MiB", "packed MiB")
     rows = [_cells(row) for row in found.builds]
-    if table_width(heads, rows, live) <= width:
+    if table_width(heads, rows) <= width:
         made = table(live, *heads)
         for build, target, verdict, *figures in rows:
-            made.add_row(build, target, Text(verdict, STYLES.get(verdict, "")), *figures)
+            made.add_row(build, target, Text(verdict_name(verdict), STYLES.get(verdict, "")), *figures)
         yield made
     else:
         titles = [Text(f"{build}, {target}", style="bold") for build, target, *_ in rows]
-        yield from one_by_one(titles, heads[2:], [figures for _, _, *figures in rows])
+        yield from one_by_one(titles, heads[2:], [[verdict_name(word), *figures] for _, _, word, *figures in rows])
     for warning in _warnings(found.builds):
         yield Text(safe(warning), style="yellow")
     for change in found.changes:
         yield Text(safe(f"{change.before} -> {change.after}"), style="bold")
         if not change.values:
-            yield Text("  the same recipe, data and tools")
+            yield Text(safe(message("say.line", text=message("compared.same"))))
         for name, (before, after) in list(change.values.items())[:_MOST_CHANGES]:
             yield Text(safe(f"  {name}: {shown(before)} -> {shown(after)}"))
         if len(change.values) > _MOST_CHANGES:
-            yield Text(f"  and {len(change.values) - _MOST_CHANGES} more: --json has them all", style="dim")
+            more = message("compared.more", n=len(change.values) - _MOST_CHANGES)
+            yield Text(safe(message("say.line", text=more)), style="dim")
 
 
 def _files(path: Path) -> list[Path]:
@@ -480,12 +492,12 @@ def _time(milliseconds: float | None, disturbed: bool) -> str:
 def _warnings(rows: Sequence[TableRow]) -> Iterator[str]:
     """Reasons why some figures cannot be compared."""
     if any(row.disturbed for row in rows):
-        yield "* other processes may have disturbed these times, or the receipt does not show it"
-    for words, values in (
-        ("times are from different CPUs", {row.cpu for row in rows}),
-        ("times are with different numbers of threads", {row.threads for row in rows}),
-        ("scores are in different metrics", {row.metric and metric_name(row.metric) for row in rows}),
+        yield message("compared.disturbed")
+    for name, values in (
+        ("compared.cpus", {row.cpu for row in rows}),
+        ("compared.threads", {row.threads for row in rows}),
+        ("compared.metrics", {row.metric and metric_name(row.metric) for row in rows}),
     ):
         known = sorted(str(value) for value in values if value is not None)
         if len(known) > 1:
-            yield f"{words} and cannot be compared: {', '.join(known)}"
+            yield message(name, names=known)

@@ -26,7 +26,8 @@ from edgepack.console.tables import STYLES, safe
 from edgepack.errors import EdgepackError, RecipeInvalidError
 from edgepack.messages import local, message
 from edgepack.progress import SILENT, Task
-from edgepack.util.text import duration, safe_lines, unheard
+from edgepack.util.text import duration, safe_lines
+from edgepack_runtime.errors import unheard
 from edgepack_runtime.util import columns
 
 if TYPE_CHECKING:

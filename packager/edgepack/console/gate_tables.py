@@ -9,7 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from edgepack.console import tables
-from edgepack.console.tables import STYLES, column_gap, column_head, one_by_one, safe, table
+from edgepack.console.tables import COLUMN_GAP, STYLES, column_head, one_by_one, safe, table, verdict_name
 from edgepack.messages import figure, local, message
 from edgepack.report import gates
 from edgepack.report.gates import CheckRow
@@ -32,7 +32,7 @@ def gate(receipt: Mapping[str, Any], *, live: bool, width: int) -> Iterator[Tabl
     found, bundle = gates.rows(read), read.bundle or BundleFacts("?")
     about = {"name": bundle.name, "version": bundle.version, "target": bundle.target}
     head = Text(safe(message("say.gate_of", **about)))
-    yield head.append(verdict(found.verdict).upper(), style=STYLES[found.verdict])
+    yield head.append(verdict_name(found.verdict).upper(), style=STYLES[found.verdict])
     if found.checks:
         yield from _checks(found.checks, live=live, width=width)
     for check in found.checks:
@@ -51,21 +51,29 @@ def gate(receipt: Mapping[str, Any], *, live: bool, width: int) -> Iterator[Tabl
 
 
 def _checks(checks: Sequence[CheckRow], *, live: bool, width: int) -> Iterator[Table | Text]:
-    """A row for each check. If `width` columns are too few, names wrap at `.` and `_`, then other cells between words.
+    """A row for each check. A limit has the unit of the value beside it.
 
-    If the longest words do not fit (usually below 60 columns), each check has several lines. No figure is cut.
+    If `width` columns are too few, names wrap at `.` and `_`, then other cells between words. If
+    the longest words do not fit (usually below 60 columns), each check has several lines. No figure is cut.
     """
     heads = ("check", "verdict", "value", "interval", "limit", "n")
     rows = [
-        (safe(check.gate), check.verdict, *map(local, map(figure, (check.value, check.interval, check.limit))), check.n)
+        (
+            safe(check.gate),
+            check.verdict,
+            *map(local, map(figure, (check.value, check.interval, _bare(check)))),
+            check.n,
+        )
         for check in checks
     ]
-    shown = [(name, verdict(word), *figures) for name, word, *figures in rows]
+    shown = [(name, verdict_name(word), *figures) for name, word, *figures in rows]
     columns = list(zip(map(column_head, heads), *shown, strict=True))
     least = [tables.longest_part(columns[0]), *map(tables.longest_word, columns[1:])]
-    widths = tables.widths(columns, least, (0, 4, 3, 2), width - column_gap(live) * (len(heads) - 1))
+    widths = tables.widths(columns, least, (0, 4, 3, 2), width - COLUMN_GAP * (len(heads) - 1))
     if widths is None:
-        titles = [Text(f"{name}: ", style="bold").append(verdict(word), style=STYLES[word]) for name, word, *_ in rows]
+        titles = [
+            Text(f"{name}: ", style="bold").append(verdict_name(word), style=STYLES[word]) for name, word, *_ in rows
+        ]
         yield from one_by_one(titles, heads[2:], [figures for _, _, *figures in rows])
         return
     made = table(live, *heads)
@@ -73,13 +81,14 @@ def _checks(checks: Sequence[CheckRow], *, live: bool, width: int) -> Iterator[T
         column.overflow, column.no_wrap = "fold", head in ("verdict", "n")
         column.width = columns_wide
     for name, word, *figures in rows:
-        made.add_row(tables.at_joints(name, widths[0]), Text(verdict(word), style=STYLES[word]), *figures)
+        made.add_row(tables.at_joints(name, widths[0]), Text(verdict_name(word), style=STYLES[word]), *figures)
     yield made
 
 
-def verdict(name: str) -> str:
-    """A verdict in the language of the terminal."""
-    return local(message(f"verdict.{name}"))
+def _bare(check: CheckRow) -> str:
+    """The limit, without the unit if the value has it."""
+    _, space, unit = check.value.partition(" ")
+    return check.limit.removesuffix(space + unit)
 
 
 def _conditions(where: Conditions) -> str:
@@ -139,7 +148,7 @@ def _gated(device: DeviceSummary) -> Sequence[Text | str]:
         return ()
     p95_ms = None if gate.latency is None else gate.latency.p95_ms
     return (
-        Text(safe(gate.judged), style=STYLES.get(gate.judged, "")),
+        Text(verdict_name(gate.judged), style=STYLES.get(gate.judged, "")),
         NOTHING if gate.accuracy is None else quantity(gate.accuracy.value, gate.accuracy.unit),
         NOTHING if device.drift_points is None else f"{device.drift_points:+.2f}",
         quantity(p95_ms, "ms", with_unit=False),

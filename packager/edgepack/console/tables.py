@@ -15,7 +15,7 @@ from rich.text import Text
 
 from edgepack.messages import TEMPLATES, joined, local, message
 from edgepack.util.nvidia import sm_name
-from edgepack.util.text import about_duration, counted, metric_name, mib, shortest
+from edgepack.util.text import metric_name, mib, rounded_duration, shortest
 from edgepack.util.text import safe as plain_safe
 from edgepack_runtime.schema.figures import NOTHING
 from edgepack_runtime.schema.receipt import UNGATED
@@ -39,6 +39,7 @@ STYLES: Final = {
     "error": "red",
     "warning": "yellow",
 }
+COLUMN_GAP: Final = 2  # between two columns of `table`
 SHORT_DIGEST: Final = 12  # characters that tell results apart
 _NUMERIC: Final = (
     "MiB",
@@ -58,10 +59,11 @@ def targets(found: Sequence[Short], *, live: bool) -> Iterator[Table | Text]:
     """A row for each profile."""
     made = table(live, "target", "interpreter", "device's glibc", "runs on", "wheels", "runs here")
     for one in found:
-        wheels = "not locked" if one.wheels is None else f"{one.wheels} locked"
-        wheels = f"{wheels}, 1 by path" if one.by_path else wheels
-        here = "yes" if one.runs_here else "no"
-        made.add_row(safe(one.name), one.interpreter, one.glibc or "any", one.provider, wheels, here)
+        count = message("profile.unlocked") if one.wheels is None else message("profile.locked", n=one.wheels)
+        wheels = joined(count, message("profile.by_path") if one.by_path else "", by="list.comma")
+        here = message("figure.yes" if one.runs_here else "figure.no")
+        cells = (one.interpreter, one.glibc or message("profile.any"), one.provider, wheels, here)
+        made.add_row(*map(safe, (one.name, *cells)))
     yield made
     yield Text("")
     yield from (Text(safe(f"{one.name}: {one.summary}")) for one in found)
@@ -88,37 +90,48 @@ def plan(planned: Plan, results: Path, command: str, *, live: bool) -> Iterator[
     width = max(len(value.key) for value in planned.values)
     for value in planned.values:
         line = f"{value.key:<{width}}  {safe(json.dumps(value.value, ensure_ascii=False))}"
-        yield Text(line) if value.given else Text(line if live else f"{line}  (default)", style="dim")
+        yield (
+            Text(line) if value.given else Text(line if live else safe(message("plan.default", line=line)), style="dim")
+        )
     yield Text("")
     stages = table(live, "stage", "state", "time", "note")
     for stage in planned.stages:
         time, note = "", stage.why
         if stage.folder is not None:
-            note = f"result {stage.folder.name[:SHORT_DIGEST]}"
+            note = message("plan.result", digest=stage.folder.name[:SHORT_DIGEST])
         if stage.state == "to run":
-            time = "?" if stage.estimate is None else about_duration(stage.estimate.seconds)
-        note = "; ".join(part for part in (stage.candidate, note) if part)
-        stages.add_row(safe(" ".join(filter(None, (stage.stage, stage.target)))), stage.state, time, safe(note))
+            time = "?" if stage.estimate is None else safe(_about(stage.estimate.seconds))
+        note = joined(stage.candidate or "", note)
+        stages.add_row(
+            safe(" ".join(filter(None, (stage.stage, stage.target)))),
+            safe(message(f"state.{stage.state}")),
+            time,
+            safe(note),
+        )
     yield stages
     yield Text("")
     for stage in planned.stages:
         if stage.about:
             yield Text(safe(f"{stage.stage} {stage.candidate or ''}".rstrip() + f": {stage.about}"))
     if any(stage.folder is not None for stage in planned.stages):
-        yield Text(safe(f"results: {shortest(results)}/STAGE/RESULT..."))
-    yield Text(safe(str(planned.downloads)))
-    yield Text(_total(planned))
-    yield Text(safe(f"build it: {command}"))
+        yield Text(safe(message("plan.results", folder=shortest(results))))
+    yield Text(safe(planned.downloads.sentence))
+    yield Text(safe(_total(planned)))
+    yield Text(safe(message("plan.build", command=command)))
 
 
 def _total(planned: Plan) -> str:
     if not planned.to_run:
-        return "no stage is to run"
-    unknown = counted(sum(stage.estimate is None for stage in planned.to_run), "stage")
-    left_out = "" if unknown == "0 stages" else f", without {unknown} of unknown time"
+        return message("plan.nothing")
+    count, time = sum(stage.estimate is None for stage in planned.to_run), _about(planned.seconds)
+    unknown = message("plan.unknown", n=count)
     if planned.seconds == 0:
-        return f"{unknown} of unknown time"
-    return f"{about_duration(planned.seconds)} on this machine{left_out}"
+        return unknown
+    return message("plan.part", time=time, unknown=unknown) if count else message("plan.total", time=time)
+
+
+def _about(seconds: float) -> str:
+    return message("plan.about", time=rounded_duration(seconds))
 
 
 def shown(value: Any) -> str:
@@ -133,15 +146,23 @@ def safe(text: object) -> str:
     return plain_safe(local(text) if isinstance(text, str) else text)
 
 
-def column_head(name: str) -> str:
+def verdict_name(name: str) -> str:
+    """A verdict in the language of the terminal; one of a later version as it is."""
+    return safe(message(f"verdict.{name}") if name in STYLES else name)
+
+
+def named_facts(found: Mapping[str, Any], section: str = "inspect") -> Iterator[Text]:
+    """A line for each fact; its name is a message of the section, or itself."""
+    names = {name: column_head(name, section) for name in found}
+    width = max(map(cell_len, names.values()))
+    for name, value in found.items():
+        yield Text(f"{names[name]}{' ' * (width - cell_len(names[name]))}  {safe(value)}")
+
+
+def column_head(name: str, section: str = "column") -> str:
     """The head of a column in the language of the terminal, from its English name."""
-    known = f"column.{name}"
+    known = f"{section}.{name}"
     return local(message(known)) if known in TEMPLATES else safe(name)
-
-
-def column_gap(live: bool) -> int:
-    """The gap between two columns of `table`."""
-    return 3 if live else 2
 
 
 def table(live: bool, first: str, *columns: str) -> Table:
@@ -150,7 +171,7 @@ def table(live: bool, first: str, *columns: str) -> Table:
         box=box.SIMPLE_HEAD if live else None,
         show_edge=False,
         pad_edge=False,
-        padding=(0, 1) if live else (0, 2, 0, 0),
+        padding=(0, 1 if live else 2, 0, 0),  # the rule has a column of its own
         header_style="bold",
     )
     made.add_column(column_head(first), no_wrap=True)
@@ -163,10 +184,10 @@ def table(live: bool, first: str, *columns: str) -> Table:
     return made
 
 
-def table_width(heads: Sequence[str], rows: Sequence[Sequence[str]], live: bool) -> int:
+def table_width(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> int:
     """The width of `table` without cuts."""
     columns = sum(max(map(cell_len, column)) for column in zip(map(column_head, heads), *rows, strict=True))
-    return columns + column_gap(live) * (len(heads) - 1)
+    return columns + COLUMN_GAP * (len(heads) - 1)
 
 
 def one_by_one(titles: Sequence[Text], heads: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[Text]:
@@ -224,47 +245,55 @@ def at_joints(name: str, width: int) -> str:
 
 def examination(report: diagnosis.Report) -> Iterator[Text]:
     """The report of `edgepack doctor`: facts, problems, then the device of a training."""
-    facts = list(_examined(report))
-    width = max(len(name) for name, _ in facts)
-    for name, value in facts:
-        yield Text(f"{name:<{width}}  {safe(value)}")
+    yield from named_facts(dict(_examined(report)), "examined")
     for problem in report.problems:
-        yield Text(f"{problem.severity}: ", style=STYLES[problem.severity]).append(
-            f"{safe(problem.what)}\n    why: {safe(problem.why)}\n    fix: {safe(problem.fix)}",
+        severity = message("say.finding", severity=message(f"warn.{problem.severity}"))
+        why, fix = (safe(message(f"say.{name}")) for name in ("why", "fix"))
+        yield Text(safe(severity), style=STYLES[problem.severity]).append(
+            f"{safe(problem.what)}\n    {why}{safe(problem.why)}\n    {fix}{safe(problem.fix)}",
             style="not bold default",
         )
     if report.can_train and report.device is not None:
-        yield Text(safe(f"training can run here; device: auto chooses {report.device.splitlines()[0]}"), style="bold")
+        yield Text(safe(message("examined.chosen", device=report.device.splitlines()[0])), style="bold")
 
 
 def _examined(report: diagnosis.Report) -> Iterator[tuple[str, str]]:
     driver, here = report.driver, report.machine
-    yield "packages", ", ".join(f"{name} {version or 'MISSING'}" for name, version in report.packages.items())
+    yield (
+        "packages",
+        ", ".join(
+            f"{name} {version or local(message('examined.missing'))}" for name, version in report.packages.items()
+        ),
+    )
     if report.paddle is not None:
         yield "paddle", report.paddle.about
-    cuda = f", runs CUDA up to {driver.cuda}" if driver.cuda else ""
-    yield "driver", f"{driver.driver}{cuda}" if driver.driver else f"none: {driver.why}"
+    cuda = message("examined.cuda", version=driver.cuda) if driver.cuda else ""
+    none = message("examined.no_driver", why=driver.why)
+    yield "driver", joined(driver.driver, cuda, by="list.comma") if driver.driver else none
     for gpu in driver.gpus:
         facts = [gpu.name, gpu.sm and sm_name(gpu.sm), gpu.memory_mib and f"{gpu.memory_mib} MiB"]
-        facts += [] if gpu.mig is None else [f"MIG: {', '.join(gpu.mig) or 'no instance'}"]
-        yield f"driver's GPU {gpu.index}", ", ".join(str(part) for part in facts if part)
+        facts += [] if gpu.mig is None else [f"MIG: {', '.join(gpu.mig) or local(message('examined.no_instance'))}"]
+        yield local(message("examined.gpu", index=gpu.index)), ", ".join(str(part) for part in facts if part)
     for card in report.paddle.cards if report.paddle is not None else ():
-        state = f"cannot compute: {card.failure}" if card.failure else "computes"
-        yield f"gpu:{card.index}", f"{card.name}, {sm_name(card.sm)}, {card.memory_mib} MiB, {state}"
+        state = message("examined.cannot", why=card.failure) if card.failure else message("examined.computes")
+        yield f"gpu:{card.index}", joined(card.name, sm_name(card.sm), f"{card.memory_mib} MiB", state, by="list.comma")
     yield "cpu", f"{here.cpu_model}, {here.cores}"
-    memory = (
-        ("", here.memory.total_bytes),
-        ("available ", here.memory.available_bytes),
-        ("limit of the container ", here.memory.limit_bytes),
-    )
-    yield "memory", ", ".join(name + mib(size) for name, size in memory if size is not None) or "unknown"
+    sizes = {
+        "total": here.memory.total_bytes,
+        "available": here.memory.available_bytes,
+        "most": here.memory.limit_bytes,
+    }
+    memory = [message(f"examined.{name}", size=mib(size)) for name, size in sizes.items() if size is not None]
+    yield "memory", joined(*memory, by="list.comma") or message("examined.unknown")
     for setting in report.settings:
-        yield setting.name, f"{setting.value} ({'set by you; ' if setting.given else ''}{setting.why})"
+        how = "examined.given" if setting.given else "examined.set"
+        yield setting.name, message(how, value=setting.value, why=setting.why)
     cached = ", ".join(
         f"{model.name} ({mib(model.size_bytes)})" if model.size_bytes else model.name for model in report.models
     )
-    yield "models", f"{cached or 'none downloaded yet'}, in {report.models_folder}"
-    yield "disk", f"{mib(report.free_bytes)} free for {report.workspace}"
+    names = cached or message("examined.no_models")
+    yield "models", message("examined.kept_in", names=names, folder=str(report.models_folder))
+    yield "disk", message("examined.free", size=mib(report.free_bytes), folder=str(report.workspace))
 
 
 def checks(bundles: Sequence[BundleArtifact], *, live: bool) -> Iterator[Table | Text]:

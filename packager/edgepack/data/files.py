@@ -83,7 +83,7 @@ def refuse_empty(filled: bool) -> None:
 def explained(error: RowError, file: Path, encoding: str = "utf-8") -> Finding:
     """The finding about an error after which a file was not read on."""
     if error.kind == BROKEN_CSV:
-        return Finding("error", file, error.line, f"broken CSV from here on: {error.why}", error.fix)
+        return Finding("error", file, error.line, message("draft.broken_csv", why=error.why), error.fix)
     if not isinstance(error, NotUtf8Error):
         reason: str = message("mistake.this_file" if error.line is None else "mistake.this_line", what=error.what)
         return Finding("error", file, error.line, reason, error.fix)

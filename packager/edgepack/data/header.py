@@ -92,10 +92,11 @@ def _instead(table: Table, sample: Sequence[Sequence[str]], wanted: Wanted) -> l
         return [(f"this {suffix} file holds JSON objects, one per line", rename(rows.name, ".jsonl"))]
     found = None if rows.format.quoted else likely_separator(lines)
     if found is not None and found != own:
-        reason = f"this {suffix} file is separated by {SEPARATORS[found]}, and not by {SEPARATORS[own]}"
+        by, other = message(SEPARATORS[found]), message(SEPARATORS[own])
+        reason: str = message("draft.separated_by", suffix=suffix, by=by, other=other)
         return [(reason, rename(rows.name, ".csv"))]
     if len(wanted) > 1 and all(len(fields) == 1 for fields in (first, *sample)):
-        reason = f"every row has one field: nothing is separated by {SEPARATORS[own]}"
+        reason = message("draft.one_field", by=message(SEPARATORS[own]))
         what = " and ".join(f"a {key}" for key in wanted) if len(wanted) < 3 else "its texts and a label"
         return [(reason, f"give each row {what}, and the file a first line that names the columns")]
     if not looks_like_a_row(first, sample):

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from edgepack.messages import message
+from edgepack.messages import Message, message
 from edgepack.recipe.findings import Finding
 from edgepack.recipe.messages import listed
 from edgepack_runtime.schema.maxima import MAX_TOKENS
@@ -123,7 +123,7 @@ def _fix(wanted: int, limit: int, most: int | None) -> str:
     return message("found.windows_or_length", windows=windows, wanted=wanted) if wanted > limit else windows
 
 
-def describe_lengths(lengths: Mapping[Any, Lengths]) -> str:
+def describe_lengths(lengths: Mapping[Any, Lengths]) -> Message:
     """One line of percentiles."""
     parts = []
     for split, counted in lengths.items():

@@ -17,6 +17,7 @@ from edgepack.data.header import Wanted, check_numbers, fields_of, find_columns,
 from edgepack.data.quotes import REMEMBERED_EVERY, REMEMBERED_FIRST, Quotes
 from edgepack.data.record_forms import left_out, records
 from edgepack.data.tagged_tokens import sentences
+from edgepack.messages import message
 from edgepack.recipe.finding_log import FindingLog
 from edgepack.recipe.messages import did_you_mean, listed
 from edgepack.recipe.model import Columns, LabelSeparator
@@ -101,7 +102,7 @@ def cells(table: Table, log: FindingLog) -> Iterator[Cells]:
             if found.fatal:
                 raise found
             if found.kind == NO_CONTENT:
-                log.add(found.kind, "warning", line, f"this row {found.what}", found.fix)
+                log.add(found.kind, "warning", line, message("draft.this_row", what=found.what), found.fix)
                 continue
         if quotes is not None:
             fields = fields_of(found)
@@ -116,7 +117,7 @@ def cells(table: Table, log: FindingLog) -> Iterator[Cells]:
 def _table_records(rows: Rows, wanted: Wanted, log: FindingLog) -> Iterator[Record]:
     """The wanted values of each row, after the columns were found."""
     numbers = positions_by_number(wanted)
-    table = Table(rows, "the header" if numbers is None else "the first row")
+    table = Table(rows, message("rows.header" if numbers is None else "draft.first_row"))
     found = cells(table, log)
     first = next(found, None)
     if first is None:
@@ -131,18 +132,19 @@ def _table_records(rows: Rows, wanted: Wanted, log: FindingLog) -> Iterator[Reco
     values = itemgetter(*positions) if len(positions) > 1 else itemgetter(slice(positions[0], positions[0] + 1))
     for number, fields in found:
         if isinstance(fields, RowError):
-            log.add(fields.kind, "error", number, f"this row {fields.what}", fields.fix)
+            log.add(fields.kind, "error", number, message("draft.this_row", what=fields.what), fields.fix)
         else:
             yield number, values(fields)
 
 
 def _json_records(rows: Rows, wanted: Wanted, log: FindingLog) -> Iterator[Record]:
     shown = ", ".join(f'"{name}": {_EXAMPLES.get(key, _TEXT)}' for key, name in wanted.items())
-    fix = f"write one object per line: {{{shown}}}"
+    fix = message("rows.one_per_line", command=f"{{{shown}}}")
     for number, record in records(rows):
         if isinstance(record, RowError):
-            why = f": {record.why}" if record.why else ""
-            log.add(record.kind, "error", number, f"this line {record.what}{why}", record.fix or fix)
+            this: str = message("mistake.this_line", what=record.what)
+            reason = message("mistake.with_why", what=this, why=record.why) if record.why else this
+            log.add(record.kind, "error", number, reason, record.fix or fix)
             continue
         for key, what in left_out(record) if "spans" in wanted else ():
             reason = f"`{key}`, {what}, are not learnt: they are left out, and the spans are read"

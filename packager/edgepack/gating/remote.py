@@ -37,6 +37,7 @@ _INSPECT_MINUTES: Final = 5.0  # for the device to respond
 _CLEAN_UP_MINUTES: Final = 0.5
 _FACT_CHARACTERS: Final = 200
 _MOST_OF_A_TEXT: Final = 2000  # characters of what a device reports
+_MOST_OF_A_PATH: Final = 4096  # PATH_MAX of Linux
 _FACTS: Final = ("system", "machine", "libc", "cpu_model", "board")
 # Checks of doctor that fail on another kind of device; the others concern its present state.
 _OF_ANOTHER_KIND: Final = ("system", "libc", "python", "gpu", "tensorrt")
@@ -124,7 +125,9 @@ def gate_installed(
         minutes=_INSPECT_MINUTES,
     )
     install = _parsed(found)
-    serving, launcher = str(install.get("release", "")), str(install.get("launcher", ""))
+    serving, launcher = (str(install.get(key, "")) for key in ("release", "launcher"))
+    if max(len(serving), len(launcher)) > _MOST_OF_A_PATH:
+        raise TargetUnreachableError(f"{name} names an install that no path can lead to", fix="look at the device")
     if not serving or not launcher:
         raise TargetUnreachableError(
             f"nothing is installed in {str(install.get('prefix', ''))[:_MOST_OF_A_TEXT]}",

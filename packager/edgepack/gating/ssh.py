@@ -254,12 +254,12 @@ class Connection:
             threading.Thread(target=_read_stdout, args=(process.stdout, output), daemon=True),
             threading.Thread(target=_read_stderr, args=(process.stderr, errors, log), daemon=True),
         ]
-        for reader in readers:
-            reader.start()
+        # In a thread, too: a device that reads nothing must not outwait the deadline.
+        writer = threading.Thread(target=_write_stdin, args=(process.stdin, stdin), daemon=True)
+        for thread in (*readers, writer):
+            thread.start()
         ended = False
         try:
-            with contextlib.suppress(BrokenPipeError), process.stdin:
-                process.stdin.write(stdin.encode(errors="replace"))  # a device may report lone surrogates
             process.wait(max(0.0, deadline - time.monotonic()))
             ended = after_stop or not self._stopped
         except subprocess.TimeoutExpired:
@@ -290,6 +290,11 @@ def _end(process: subprocess.Popen[bytes]) -> None:
             os.killpg(process.pid, number)
         with contextlib.suppress(subprocess.TimeoutExpired):
             process.wait(_GRACE_S)
+
+
+def _write_stdin(sink: IO[bytes], text: str) -> None:
+    with contextlib.suppress(BrokenPipeError), sink:
+        sink.write(text.encode(errors="replace"))  # a device may report lone surrogates
 
 
 def _read_stdout(source: IO[bytes], output: bytearray) -> None:

@@ -10,6 +10,7 @@ from edgepack.messages import Message, figure, joined, message
 from edgepack.report import gates
 from edgepack.report.i18n import ON
 from edgepack.report.i18n import metric as metric_in_words
+from edgepack.report.i18n import stage as stage_name
 from edgepack.report.model import Distance, Loss
 from edgepack_runtime.schema.figures import NOTHING, quantity
 from edgepack_runtime.schema.gates import ABOVE_MAJORITY, is_by_length, is_per_class
@@ -82,7 +83,7 @@ def _lost_by(check: GateCheck, rows: Sequence[LedgerRow], metric: str) -> Messag
         return _lost_accuracy(check.limit, ledger, baseline)
     if gate == "accuracy.max_drop_points":
         combined = [row.stage for row in ledger if row.stage in _COMBINED]
-        return message("lost.combined", stage=combined[0]) if combined else message("lost.quantized")
+        return message("lost.combined", stage=stage_name(combined[0])) if combined else message("lost.quantized")
     if gate == "accuracy.max_regression_points":
         return message("lost.imported_release" if is_imported else "lost.earlier_release")
     if gate == ABOVE_MAJORITY:
@@ -115,7 +116,9 @@ def _is_imported(ledger: Sequence[LedgerRow], metric: str) -> bool:
 
 def _times(ledger: Sequence[LedgerRow], percentile: str) -> str:
     """The latency after each stage that was timed."""
-    return ", ".join(f"{stage} {quantity(ms, 'ms')}" for stage, ms in _of_stages(ledger, percentile)) or NOTHING
+    timed = _of_stages(ledger, percentile)
+    times = [message("lost.time", stage=stage_name(stage), time=quantity(ms, "ms")) for stage, ms in timed]
+    return joined(*times, by="list.comma") or NOTHING
 
 
 def _of_stages(ledger: Sequence[LedgerRow], percentile: str) -> list[tuple[str, float]]:
@@ -130,7 +133,7 @@ def _lost_latency(most_ms: float, percentile: str, ledger: Sequence[LedgerRow], 
     kept = [stage for stage, value in _of_stages(ledger, percentile) if value <= most_ms]
     if not kept:
         return message("lost.imported_too_slow" if is_imported else "lost.too_slow", times=times)
-    return message("lost.by_target", stage=kept[-1], times=times)
+    return message("lost.by_target", stage=stage_name(kept[-1]), times=times)
 
 
 def _lost_accuracy(limit: float, ledger: Sequence[LedgerRow], baseline: Sequence[LedgerRow]) -> Message:
@@ -140,16 +143,17 @@ def _lost_accuracy(limit: float, ledger: Sequence[LedgerRow], baseline: Sequence
     reached = [place for place, row in enumerate(ledger) if sign * (row.score.value - limit) >= 0]
     if not reached:
         best = max((*ledger, *baseline), key=lambda row: sign * row.score.value)
+        score = quantity(best.score.value, best.score.unit)
         if sign * (best.score.value - limit) >= 0:
-            return message("lost.by_encoder", stage=best.stage, score=quantity(best.score.value, best.score.unit))
-        return message("lost.not_reached", stage=best.stage, score=quantity(best.score.value, best.score.unit))
+            return message("lost.by_encoder", stage=stage_name(best.stage), score=score)
+        return message("lost.not_reached", stage=stage_name(best.stage), score=score)
     before, *after = ledger[reached[-1] :]
     if not after:
-        return message("lost.by_no_stage", stage=before.stage)
+        return message("lost.by_no_stage", stage=stage_name(before.stage))
     lost, stage = sign * (before.score.value - after[0].score.value), after[0].stage
     if not kind.more_is_better:
-        return message("lost.error", by=quantity(lost, kind.unit), before=before.stage)
-    points = {"points": f"{100 * lost:.2f}", "before": before.stage}
+        return message("lost.error", by=quantity(lost, kind.unit), before=stage_name(before.stage))
+    points = {"points": f"{100 * lost:.2f}", "before": stage_name(before.stage)}
     if stage.startswith(ON):
         return message("lost.on_target", target=stage.removeprefix(ON), **points)
-    return message("lost.at_stage", stage=stage, **points)
+    return message("lost.at_stage", stage=stage_name(stage), **points)

@@ -40,16 +40,21 @@ def accuracy(rows: Sequence[LedgerRow], gate: Mapping[str, Any] | None = None) -
     limits = [(sign, value) for key, sign in (("min", "≥"), ("max", "≤")) if (value := judged.get(key)) is not None]
     ends = [factor * end for row in rows for end in (row.score.low, row.score.high)]
     shown = [*ends, *(factor * value for _, value in limits)]
-    chart = Chart(linear_axis(shown, _score_names(metric, unit)), [i18n.stage(row.stage) for row in rows])
-    for y, row in enumerate(rows):
-        value, low, high = (factor * end for end in (row.score.value, row.score.low, row.score.high))
-        chart.line([(low, y), (high, y)], "accent")
-        chart.dot((value, y), "accent filled")
-        chart.text((value, y), quantity(row.score.value, unit, with_unit=False), above=8)
-    for _, value in limits:
-        chart.limit("x", factor * value)
-    chart.title(", ".join(f"{sign} {quantity(value, unit)}" for sign, value in limits))
-    return chart.drawing()
+    names = _score_names(metric, unit)
+
+    def drawn(width: float) -> Markup:
+        chart = Chart(linear_axis(shown, names, width=width), [i18n.stage(row.stage) for row in rows], width=width)
+        for y, row in enumerate(rows):
+            value, low, high = (factor * end for end in (row.score.value, row.score.low, row.score.high))
+            chart.line([(low, y), (high, y)], "accent")
+            chart.dot((value, y), "accent filled")
+            chart.text((value, y), quantity(row.score.value, unit, with_unit=False), above=8)
+        for _, value in limits:
+            chart.limit("x", factor * value)
+        chart.title(", ".join(f"{sign} {quantity(value, unit)}" for sign, value in limits))
+        return chart.drawing()
+
+    return svg.in_widths(drawn)
 
 
 def candidates(report: Report) -> Markup:

@@ -18,6 +18,7 @@ from edgepack.report.i18n import in_languages
 from edgepack_runtime.messages import LANGUAGES
 
 _WIDTH: Final = 760.0
+_PHONE: Final = 340.0  # as wide as the page of a phone, so that a text has 11 px or more
 _ROW: Final = 30.0  # of a chart with a name in each
 _TEXT: Final = 12.0
 _CHARACTER: Final = 6.6  # a column of a terminal: half of a Chinese character
@@ -25,7 +26,7 @@ _BELOW: Final = 40.0  # room for figures and name of the axis below
 _ABOVE: Final = 22.0
 _REACH: Final = 2.0  # how far from the figures, in their own spread, a limit is still drawn
 _STEPS: Final = (1.0, 2.0, 2.5, 5.0, 10.0)
-_MARKS: Final = 6  # at most, of an axis
+_MARKS: Final = {_WIDTH: 6, _PHONE: 4}  # at most, of an axis
 
 Point = tuple[float, float]
 
@@ -57,16 +58,18 @@ def linear_axis(
     names: tuple[str, str] = ("", ""),
     *,
     margin: float = 0.08,
+    width: float = _WIDTH,
 ) -> Axis:
     """An axis with room around `values`, and marks at round figures.
 
     Args:
         margin: of the span of the values, at each end.
+        width: of the chart.
     """
     found = list(values)
     spread = (max(found) - min(found)) or abs(found[0]) or 1.0
     begin, end = min(found) - margin * spread, max(found) + margin * spread
-    step = _step((end - begin) / _MARKS)
+    step = _step((end - begin) / _MARKS[width])
     first = math.ceil(begin / step)
     marks = [round(number * step, 12) for number in range(first, math.floor(end / step) + 1)]
     return Axis(begin, end, marks, names)
@@ -97,11 +100,12 @@ class Chart:
     Args:
         x, y: axes; `y` may be names, one a row, the first on top, whose places are 0, 1, 2, ...
         height: of the inside; that of the rows by default.
+        width: of all.
     """
 
-    def __init__(self, x: Axis, y: Axis | Sequence[str], height: float | None = None) -> None:
+    def __init__(self, x: Axis, y: Axis | Sequence[str], height: float | None = None, width: float = _WIDTH) -> None:
         rows = None if isinstance(y, Axis) else list(y)
-        self._x = x
+        self._x, self._width = x, width
         self._y = y if isinstance(y, Axis) else Axis(len(y) - 0.5, -0.5, range(len(y)))
         marks = [self._y.write(mark) for mark in self._y.marks] if rows is None else rows
         labels = list(map(in_languages, marks))
@@ -112,7 +116,7 @@ class Chart:
         for mark in x.marks:
             self._line_at("x", mark, "grid")
             self.text((mark, self._y.low), x.write(mark), below=_TEXT + 4)
-        self._named((self._left + (_WIDTH - self._left) / 2, _ABOVE + self._height + 34), x.names)
+        self._named((self._left + (self._width - self._left) / 2, _ABOVE + self._height + 34), x.names)
         for mark, texts in zip(self._y.marks, labels, strict=True):
             if rows is None:
                 self._line_at("y", mark, "grid")
@@ -151,7 +155,7 @@ class Chart:
 
     def title(self, words: str) -> None:
         """Text in the corner above, of the limits."""
-        self._add("text", words, x=_WIDTH - 2, y=_TEXT + 2, text_anchor="end", look="limit")
+        self._add("text", words, x=self._width - 2, y=_TEXT + 2, text_anchor="end", look="limit")
 
     def limit(self, axis: str, value: float) -> str:
         """Draw the limit of a gate on the axis `x` or `y`; return "", or an arrow towards one outside of the chart."""
@@ -166,12 +170,13 @@ class Chart:
     def drawing(self) -> Markup:
         """The element."""
         height = _ABOVE + self._height + _BELOW
-        return Markup('<svg viewBox="0 0 {} {}">{}</svg>').format(
-            _short(_WIDTH), _short(height), Markup("").join(self._parts)
+        look = Markup(' class="phone"') if self._width == _PHONE else Markup()
+        return Markup('<svg{} viewBox="0 0 {} {}">{}</svg>').format(
+            look, _short(self._width), _short(height), Markup("").join(self._parts)
         )
 
     def _place(self, point: Point) -> Point:
-        x = self._left + (_WIDTH - self._left - 14) * self._x.share(point[0])
+        x = self._left + (self._width - self._left - 14) * self._x.share(point[0])
         return x, _ABOVE + self._height * (1 - self._y.share(point[1]))
 
     def _line_at(self, axis: str, value: float, look: str) -> None:
@@ -196,6 +201,11 @@ class Chart:
             if value is not None
         )
         self._parts.append(Markup(f"<{tag}{written}>") + content + Markup(f"</{tag}>"))  # noqa: S704 - escaped above
+
+
+def in_widths(draw: Callable[[float], Markup]) -> Markup:
+    """What `draw` makes of each width: the page shows the one that fits."""
+    return Markup("").join(map(draw, (_WIDTH, _PHONE)))
 
 
 def reach(figures: Sequence[float], limits: Iterable[float]) -> list[float]:

@@ -52,9 +52,10 @@ _TCP: Final = 1 << 0 | 1 << 1  # bind and connect, since version 4
 _SCOPES: Final = 1 << 0 | 1 << 1  # abstract sockets and signals stay inside
 _TRUNCATE_SINCE: Final = 3
 _SCOPES_SINCE: Final = 6
-# CLONE_NEW* in the flags of clone, <linux/sched.h>: whoever makes a namespace has capabilities in it. Each is a bit.
-_NAMESPACES: Final = tuple(
-    (bit, bit) for bit in (0x20000, 0x2000000, 0x4000000, 0x8000000, 0x10000000, 0x20000000, 0x40000000)
+# Flags of clone, <linux/sched.h>, each a bit. CLONE_NEW*: whoever makes a namespace has capabilities in it.
+# CLONE_PARENT: the child would be the build's, which does not wait for it.
+_NO_CLONE: Final = tuple(
+    (bit, bit) for bit in (0x8000, 0x20000, 0x2000000, 0x4000000, 0x8000000, 0x10000000, 0x20000000, 0x40000000)
 )
 # MAP_SHARED | MAP_ANONYMOUS and MAP_GROWSDOWN, <asm-generic/mman-common.h>: RLIMIT_DATA does not count such memory.
 _NOT_COUNTED: Final = ((0x21, 0x21), (0x100, 0x100))
@@ -153,7 +154,7 @@ def _restrict_calls(version: int) -> bool:
         # prlimit64 of another process; 0 is the own one.
         *seccomp.refuse_call(calls["prlimit64"], errno.EPERM, unless=[0]),
         *seccomp.refuse_call(calls["ioctl"], errno.ENOTTY, unless=_HARMLESS_IOCTL, of_argument=1),
-        *seccomp.refuse_flags(calls["clone"], errno.EPERM, 0, _NAMESPACES),
+        *seccomp.refuse_flags(calls["clone"], errno.EPERM, 0, _NO_CLONE),
         *seccomp.refuse_flags(calls["mmap"], errno.ENOMEM, 3, _NOT_COUNTED),
         *seccomp.refuse_call(calls["fcntl"], errno.EPERM, unless=_HARMLESS_FCNTL, of_argument=1),
         *seccomp.refuse_call(calls["prctl"], errno.EINVAL, unless=_HARMLESS_PRCTL),

@@ -284,7 +284,7 @@ def choose(mode: LinearMode, methods: Sequence[CombineMethod]) -> tuple[CombineN
     for method in competing[1:]:
         points, noise = 100 * (method.dev_value - encoder.dev_value), method.noise_points
         ms = quantity(method.mean_ms, "ms")
-        name = message(f"stage.{method.name}")
+        name = message(f"combined.{method.name}")
         figures.append(message("choice.of_other", name=name, points=points, noise=noise, ms=ms))
     return chosen.name, joined(message("choice.fastest", figures=figures), *_missed(competing))
 
@@ -294,4 +294,4 @@ def _missed(methods: Sequence[CombineMethod]) -> Iterator[str]:
     for method in methods:
         if method.on_dev.missed:
             how = "choice.shown_to_miss" if method.on_dev.verdict == intervals.FAIL else "choice.misses"
-            yield message(how, name=method.name, gates=method.on_dev.missed)
+            yield message(how, name=message(f"combined.{method.name}"), gates=method.on_dev.missed)

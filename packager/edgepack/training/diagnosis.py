@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 from edgepack import __version__
 from edgepack.errors import EnvironmentUnfitError
+from edgepack.messages import message
 from edgepack.recipe import hub
 from edgepack.recipe.hub import HubModel
 from edgepack.training import environment
@@ -18,7 +19,7 @@ from edgepack.training.environment import Setting
 from edgepack.util import hardware, nvidia
 from edgepack.util.hardware import Machine
 from edgepack.util.nvidia import Nvidia
-from edgepack.util.text import counted, mib
+from edgepack.util.text import mib
 from edgepack_runtime.device.doctor import existing_parent
 
 if TYPE_CHECKING:
@@ -127,27 +128,28 @@ def gpu_problems(build: PaddleBuild, driver: Nvidia, variables: Mapping[str, str
 
     obstacle = devices.no_gpu(build, driver, variables)
     if obstacle is not None and (driver.gpus or build.cuda is not None):
-        yield Problem("warning", "no GPU can be used: training runs on the CPU", obstacle.why, obstacle.fix)
+        yield Problem("warning", message("examined.no_gpu"), obstacle.why, obstacle.fix)
     elif obstacle is None:
         for card in (card for card in build.cards if card.failure):
             found = devices.why_unusable(card, build, driver)
-            yield Problem("warning", f"gpu:{card.index} ({card.name}) cannot be used", found.why, found.fix)
+            yield Problem(
+                "warning", message("examined.unusable", index=card.index, name=card.name), found.why, found.fix
+            )
     if driver.gpus and driver.why:
-        yield Problem("warning", "the driver reports a fault", driver.why, driver.fix)
+        yield Problem("warning", message("examined.fault"), driver.why, driver.fix)
 
 
 def _missing(packages: Mapping[str, str | None]) -> Iterator[Problem]:
     missing = [name for name, version in packages.items() if version is None]
     if missing:
-        what = f"{', '.join(missing)} {'is' if len(missing) == 1 else 'are'} not installed"
-        why = "training, quantization and export need the whole Paddle stack; gates, checks and reports none of it"
-        yield Problem("error", what, why, environment.FIX)
+        what = message("examined.lacks", names=missing, verb="is" if len(missing) == 1 else "are")
+        yield Problem("error", what, message("examined.lacks_why"), environment.FIX)
     if environment.has_both_builds():
         yield Problem(
             "warning",
-            f"paddlepaddle and {environment.GPU_BUILD} are both installed",
-            "they hold the same files, so the later one overwrote the other",
-            "uninstall both, then install one",
+            message("examined.both", build=environment.GPU_BUILD),
+            message("examined.both_why"),
+            message("examined.both_fix"),
         )
 
 
@@ -155,11 +157,11 @@ def _other_versions() -> Iterator[Problem]:
     others = environment.other_versions()
     if others:
         shown = [f"{name} {version} ({tested})" for name, (version, tested) in others.items()]
-        more = f" and {len(shown) - _MOST_SHOWN} more" if len(shown) > _MOST_SHOWN else ""
+        more = message("examined.untested_more", n=len(shown) - _MOST_SHOWN) if len(shown) > _MOST_SHOWN else ""
         yield Problem(
             "warning",
-            f"{counted(len(shown), 'package')} not of the tested version: {', '.join(shown[:_MOST_SHOWN])}{more}",
-            "the Paddle stack works with few versions of its dependencies; in parentheses: the tested one",
+            message("examined.untested", n=len(shown), names=shown[:_MOST_SHOWN], more=more),
+            message("examined.untested_why"),
             environment.FIX,
         )
 
@@ -168,20 +170,23 @@ def _doubtful_threads(settings: tuple[Setting, ...], here: Machine) -> Iterator[
     set_to = next(setting for setting in settings if setting.name == environment.THREADS_VARIABLE)
     threads, best = environment.threads(settings), here.cores.threads
     if set_to.given and threads != best:
-        why = f"Paddle will use {counted(threads, 'thread')}, but {counted(best, 'thread')} can run: {here.cores}"
-        what = f"{set_to.name} is set to {set_to.value!r}"
-        yield Problem("warning", what, why, f"type `unset {set_to.name}`, unless other work needs the cores")
+        why = message("examined.threads_why", n=threads, best=best, cores=str(here.cores))
+        what = message("examined.threads", name=set_to.name, value=repr(set_to.value))
+        yield Problem("warning", what, why, message("examined.threads_fix", name=set_to.name))
 
 
 def _disk(workspace: Path, free_bytes: int) -> Iterator[Problem]:
     place = existing_parent(workspace)
     if not os.access(place, os.W_OK | os.X_OK):
-        why = f"this user may not write in {place}"
-        yield Problem("error", f"the workspace {workspace} cannot be written", why, "choose another with --workspace")
+        what, why = (
+            message("examined.unwritable", folder=str(workspace)),
+            message("examined.unwritable_why", place=str(place)),
+        )
+        yield Problem("error", what, why, message("examined.unwritable_fix"))
     elif free_bytes < LEAST_FREE_BYTES:
         yield Problem(
             "warning",
-            f"{mib(free_bytes)} are free for the workspace {workspace}",
-            "a training of ERNIE-base with its checkpoint and results takes some GiB",
-            "free some space, or choose another disk with --workspace",
+            message("examined.little", size=mib(free_bytes), folder=str(workspace)),
+            message("examined.little_why"),
+            message("examined.little_fix"),
         )

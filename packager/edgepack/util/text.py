@@ -4,21 +4,12 @@ from __future__ import annotations
 
 import json
 import math
-import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
-from edgepack_runtime.errors import printable
+from edgepack_runtime.errors import printable, unheard
 from edgepack_runtime.util.texts import counted as counted  # one for both sides
-
-# GitHub obeys `::` at the start of a line, also after blanks, and `##[` anywhere; Azure obeys `##vso[` anywhere.
-_CI_COMMAND: Final = re.compile(r"(^[^\S\n]*(?=::)|(?=##\w*\[))(.)", re.MULTILINE)
-
-
-def unheard(text: str) -> str:
-    """`text` without commands to a CI server: an escape replaces the first character of each."""
-    return _CI_COMMAND.sub(lambda found: f"{found[1]}\\u{ord(found[2]):04x}", text)
 
 
 def unprintable_replaced(text: str) -> str:
@@ -28,7 +19,7 @@ def unprintable_replaced(text: str) -> str:
 
 def safe(text: object) -> str:
     """`text` as one line that does nothing to a terminal, and is no command to a CI server."""
-    return unheard(printable(str(text)))
+    return printable(str(text))
 
 
 def safe_lines(text: object, indent: str) -> str:
@@ -64,12 +55,12 @@ def duration(seconds: float) -> str:
     return f"{hours} h {minutes:02d} min" if hours else f"{minutes} min {rest:02d} s"
 
 
-def about_duration(seconds: float) -> str:
-    """An estimated duration: `about 8 s`, `about 3 min`, `about 2 h`. It is at least a second."""
+def rounded_duration(seconds: float) -> str:
+    """An estimated duration: `8 s`, `3 min`, `2 h`. It is at least a second."""
     if seconds < 59.5:
-        return f"about {max(1, round(seconds))} s"
+        return f"{max(1, round(seconds))} s"
     minutes = round(seconds / 60)
-    return f"about {minutes} min" if minutes < 100 else f"about {round(seconds / 3600)} h"
+    return f"{minutes} min" if minutes < 100 else f"{round(seconds / 3600)} h"
 
 
 def shortest(path: Path) -> str:

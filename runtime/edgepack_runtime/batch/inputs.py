@@ -9,13 +9,15 @@ import contextlib
 import io
 import shlex
 import sys
+from functools import partial
 from pathlib import Path
-from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Sequence, Union
+from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Sequence, Union
 
 from edgepack_runtime.errors import UsageError
-from edgepack_runtime.messages import message
+from edgepack_runtime.messages import Message, message
 from edgepack_runtime.rows import encodings
 from edgepack_runtime.rows.formats import BY_SUFFIX, JSON, SUFFIXES, TABLES
+from edgepack_runtime.rows.items import item_from_fields, require_text
 from edgepack_runtime.rows.lines import (
     SAVE_AS_CSV,
     NotUtf8Error,
@@ -29,18 +31,17 @@ from edgepack_runtime.rows.lines import (
 from edgepack_runtime.rows.reader import BROKEN_CSV, Rows
 from edgepack_runtime.rows.table import Table
 from edgepack_runtime.util.fs import os_errors
-from edgepack_runtime.util.texts import ENCODINGS, UTF8, UTF16, Item, counted, is_unseen, item_from_fields, require_text
+from edgepack_runtime.util.texts import ENCODINGS, UTF8, UTF16, Item, is_unseen
 
 _WORKBOOKS = (".xlsx", ".xls", ".ods")
 # Commas, quotes, UTF-8: by default it writes in the encoding of the locale, and Chinese becomes `?` under LANG=C.
 _TO_CSV = "soffice --headless --convert-to 'csv:Text - txt - csv (StarCalc):44,34,76'"
 MAX_LINE_BYTES = 4 * 1024 * 1024  # of one line; the tokenizer needs 300 MiB for a word of that size
-STDIN = "standard input"
+STDIN = message("error.stdin")
 _FIXES = ("error.name_column", "error.name_second")
 _LONG_ROW = 50  # lines of one row; a quotation mark that nobody closed takes in all lines up to the next one
 _SHOWN = 5  # of these
 _SHOWN_NAMES, _NAME_CHARACTERS = 20, 40  # of columns
-_GO_ON = "give --output FILE, which leaves such rows without an answer"
 
 
 class InputRow(NamedTuple):
@@ -101,11 +102,11 @@ class Source:
     def notes(self) -> Iterator[str]:
         """What to know about the rows that were read."""
         if self.file.blank:
-            yield f"{counted(self.file.blank, 'blank line')} skipped"
+            yield message("rows.blank", n=self.file.blank)
         for lines in self._long[:_SHOWN]:
-            yield f"note: lines {lines} of {self._name} are one row: check the quotation marks there"
+            yield message("rows.long", lines=lines, name=self._name)
         if len(self._long) > _SHOWN:
-            yield f"note: and {counted(len(self._long) - _SHOWN, 'more row')} of {_LONG_ROW} lines or more"
+            yield message("rows.more_long", n=len(self._long) - _SHOWN, lines=_LONG_ROW)
 
     def rows(self) -> Iterator[InputRow]:
         """The next rows.
@@ -117,7 +118,7 @@ class Source:
         read: Any = self._of_json if rows.format.kind == JSON else self._of_fields if width else self._of_line
         for number, found in self._found:
             if rows.last - number >= _LONG_ROW:
-                self._long.append(f"{number} to {rows.last}")
+                self._long.append(message("span.to", low=number, high=rows.last))
             if isinstance(found, RowError):
                 if found.ends:
                     raise self._refused(found)
@@ -127,32 +128,37 @@ class Source:
                 rows.blank += 1
             else:
                 try:
-                    item, error = read(found, f"line {number} of {self._name}"), None
+                    item, error = read(found, partial(self._line, number)), None
                 except UsageError as invalid:
                     item, error = None, invalid
                 yield InputRow(number, item, error, lines.offset, found if width else ())
 
-    def _of_line(self, line: str, where: str) -> Item:
+    def _line(self, number: Optional[int]) -> str:
+        return message("error.line_of", line=number, name=self._name, lines="")
+
+    def _of_line(self, line: str, where: Callable[[], str]) -> Item:
         return _pair_of_line(line, where) if len(self._columns) == 2 else require_text(line, where)
 
-    def _of_fields(self, fields: Sequence[str], where: str) -> Item:
+    def _of_fields(self, fields: Sequence[str], where: Callable[[], str]) -> Item:
         for column, place in zip(self._columns, self._places):
             if is_unseen(fields[place]):
-                raise UsageError(
-                    f"column `{column}` of {where} is empty", fix=f"{_GO_ON}, or write a text there, or remove the row"
-                )
+                cell = message("error.cell_of", column=column, where=where())
+                fix = message("error.go_on", other=message("error.write_or_remove"))
+                raise UsageError(message("error.empty", name=cell), fix=fix)
         return item_from_fields([fields[place] for place in self._places], where)
 
-    def _of_json(self, record: Dict[str, Any], where: str) -> Item:
+    def _of_json(self, record: Dict[str, Any], where: Callable[[], str]) -> Item:
         missing = next((column for column in self._columns if column not in record), None)
         if missing is not None:
-            wanted = " and ".join(f"a key `{column}`" for column in self._columns)
-            why, fix = f"it has no key `{missing}`", "name the key that holds the texts: --column NAME"
-            raise UsageError(f"{where} is not a JSON object with {wanted}", why=why, fix=fix)
+            raise UsageError(
+                message("error.no_key", where=where(), keys=[f"`{column}`" for column in self._columns]),
+                why=message("error.lacks_key", key=missing),
+                fix=message("error.name_key"),
+            )
         fields = [record[column] for column in self._columns]
         for column, value in zip(self._columns, fields):
             if not isinstance(value, str):
-                raise UsageError(f"`{column}` in {where} is not a text")
+                raise UsageError(message("error.no_string", key=column, where=where()))
         return item_from_fields(fields, where)
 
     def place(self, column: str, fix: str = "error.name_one") -> int:
@@ -172,14 +178,13 @@ class Source:
         )
 
     def _refused(self, error: RowError) -> UsageError:
-        where = f"line {error.line} of {self._name}"
         if isinstance(error, NotUtf8Error):
             return UsageError(
-                f"{where} is not {self._encoding.upper()}",
-                why="some of its bytes are not valid in that encoding",
-                fix="correct that line, or save the file as UTF-8",
+                message("error.line_encoding", line=self._line(error.line), encoding=self._encoding.upper()),
+                why=message("error.invalid_bytes"),
+                fix=message("error.save_as_utf8"),
             )
-        lines = f", with the lines up to {self.file.last}," if self.file.last > (error.line or 0) else ""
+        lines = message("error.up_to", line=self.file.last) if self.file.last > (error.line or 0) else ""
         return _refusal(error, self._name, lines if error.kind == BROKEN_CSV else "")
 
 
@@ -194,13 +199,10 @@ def _refusal(error: RowError, name: str, lines: str = "") -> UsageError:
     return UsageError(message("error.is", name=where, what=error.what), why=error.why, fix=error.fix)
 
 
-def _pair_of_line(line: str, where: str) -> Item:
+def _pair_of_line(line: str, where: Callable[[], str]) -> Item:
     fields = require_text(line, where).split("\t")
     if len(fields) != 2:
-        raise UsageError(
-            f"{where} is not a pair of texts",
-            why=f"it has {len(fields) - 1} tabs, and a pair is two texts with one tab between",
-        )
+        raise UsageError(message("error.no_pair", where=where()), why=message("error.tabs_of_pair", n=len(fields) - 1))
     return item_from_fields(fields, where)
 
 
@@ -211,7 +213,7 @@ def check_file(path: Path) -> None:
         UsageError: there is no such file, or its suffix is unknown.
     """
     if str(path) == "-":
-        raise UsageError("--input takes the name of a file", fix="omit --input to read standard input")
+        raise UsageError(message("error.input_dash"), fix=message("error.omit_input"))
     if path.is_dir():
         raise UsageError(message("error.is_folder", path=path))
     if path.suffix.lower() in _WORKBOOKS:
@@ -334,7 +336,8 @@ def read_texts(path: Path, column: str = "text", pair_column: Optional[str] = No
         try:
             found = list(items(source))
         except UsageError as error:
-            error.fix = error.fix.replace(f"{_GO_ON}, or ", "")  # which takes no --output
+            if isinstance(error.fix, Message) and error.fix.id == "error.go_on":
+                error.fix = error.fix.fields["other"]  # no caller takes --output
             raise
     if not found:
         raise no_text(path)
@@ -345,4 +348,4 @@ def no_text(path: Union[Path, str]) -> UsageError:
     """The error for an empty file or stream."""
     if isinstance(path, Path):
         return UsageError(message("error.no_text", name=path.name))
-    return UsageError(message("error.no_text", name=message("error.stdin") if path == STDIN else path))
+    return UsageError(message("error.no_text", name=path))

@@ -16,11 +16,12 @@ from edgepack_runtime.batch.resume import Output
 from edgepack_runtime.bundle.manifest import MANIFEST_NAME
 from edgepack_runtime.errors import EnvironmentUnfitError, StageFailedError, UsageError
 from edgepack_runtime.install.locate import locate
+from edgepack_runtime.messages import message
 from edgepack_runtime.rows.label_cells import label_in
 from edgepack_runtime.stats.intervals import proportion
 from edgepack_runtime.util.fs import os_errors
 from edgepack_runtime.util.progress import Log, Progress
-from edgepack_runtime.util.texts import UTF8, Item, counted
+from edgepack_runtime.util.texts import UTF8, Item
 
 CONFIDENCE = 0.95  # of the interval of --label-column
 
@@ -72,7 +73,7 @@ def answer(
             run.answer()
         except (KeyboardInterrupt, SystemExit, EnvironmentUnfitError, StageFailedError):
             if output.rows:
-                log(f"{options.output} is not finished: the same command with --resume continues it")
+                log(message("predict.not_finished", file=str(options.output)))
             raise
         run.finish(log)
 
@@ -83,7 +84,7 @@ def _lines(columns: Sequence[str], given: Sequence[Item], encoding: str) -> Sour
         return standard_input(columns, encoding)
     fields = ((item,) if isinstance(item, str) else item for item in given)
     lines = "".join(json.dumps(dict(zip(columns, row))) + "\n" for row in fields)
-    return Source(io.BufferedReader(io.BytesIO(lines.encode("ascii"))), "the arguments", ".jsonl", columns)
+    return Source(io.BufferedReader(io.BytesIO(lines.encode("ascii"))), message("predict.arguments"), ".jsonl", columns)
 
 
 class _Run:
@@ -105,16 +106,13 @@ class _Run:
             self._output.skip(_content(row), row.line)
             last, count = row.line, count + 1
         if count < before:
-            raise UsageError(
-                f"the input has {counted(count, 'row')}, and the interrupted run answered {before}",
-                fix="give the same input as before, or remove the .partial file to start again",
-            )
+            raise UsageError(message("predict.fewer", n=count, before=before), fix=message("predict.same_input"))
         self._output.cut_errors(last)
         if before and not self._options.quiet:
-            log(f"continuing after row {before}, where an earlier run was interrupted")
+            log(message("predict.continuing", row=before))
         elif self._options.resume and not self._options.quiet:
-            replaced = f", and replacing {self._options.output}" if self._options.output.exists() else ""
-            log(f"there is nothing to continue: starting at the first row{replaced}")
+            replaced = self._options.output
+            log(message("predict.replacing" if replaced.exists() else "predict.starting", file=str(replaced)))
 
     def answer(self) -> None:
         options, output = self._options, self._output
@@ -137,30 +135,37 @@ class _Run:
             raise no_text(self._options.input or STDIN)
         self._output.finish()
         if not self._options.quiet:
-            log(f"{counted(rows - bad, 'prediction')} in {self._options.output}")
+            log(message("predict.done", n=rows - bad, file=str(self._options.output)))
         if self._labels is not None:
             log(self._accuracy())
         for note in self._source.notes():
             log(note)
-        text = f"{bad} of {rows} rows {'has' if bad == 1 else 'have'} no answer"
+        text = message("predict.one_bad" if bad == 1 else "predict.bad", n=bad, rows=rows)
+        errors = str(self._output.errors_path)
         if bad == rows:
             raise UsageError(
                 text,
-                why=_in_a_line(self._first) if self._first else "the interrupted run found none either",
-                fix=f"see to the form of the file, or to its encoding; {self._output.errors_path} tells of each row",
+                why=_in_a_line(self._first) if self._first else message("predict.none_before"),
+                fix=message("predict.see_form", file=errors),
             )
         if bad:
-            log(f"{text}: {self._output.errors_path} has the reasons")
+            log(message("predict.reasons", text=text, file=errors))
 
     def _accuracy(self) -> str:
         """The share of right answers of this run, in a sentence."""
         if not self._judged:
-            return f"accuracy: column `{self._options.label_column}` holds no label of an answered row"
+            return message("predict.no_label", column=self._options.label_column)
         value, low, high = (100 * share for share in proportion(self._right, self._judged, CONFIDENCE))
-        part = " that this run answered" if self._output.before else ""
-        rows = counted(self._judged, "row")
-        interval = f"{low:.1f} to {high:.1f}, {100 * CONFIDENCE:g} % confidence"
-        return f"accuracy: {self._right} of {rows}{part} right, {value:.1f} % ({interval})"
+        return message(
+            "predict.accuracy",
+            right=self._right,
+            n=self._judged,
+            part=message("predict.this_run") if self._output.before else "",
+            value=value,
+            low=low,
+            high=high,
+            confidence=100 * CONFIDENCE,
+        )
 
     def _read(self, source: Source) -> Iterator[InputRow]:
         with os_errors(f"{self._options.input or STDIN} cannot be read"):
@@ -181,8 +186,7 @@ class _Run:
                 self._right += label == prediction.label
             return
         if self._options.strict:
-            fix = "fix it and rerun with --strict --resume; --resume alone leaves the row without an answer"
-            raise UsageError(error.what, why=error.why, fix=fix)
+            raise UsageError(error.what, why=error.why, fix=message("predict.strict"))
         self._first = self._first or error
         text = {"line": row.line, "error": error.what, **({"why": error.why} if error.why else {})}
         self._output.add(self._form.missing(row), _content(row), text)
@@ -201,4 +205,4 @@ def _model(predictor: Any) -> str:
 
 
 def _in_a_line(error: UsageError) -> str:
-    return f"{error.what} ({error.why})" if error.why else error.what
+    return message("error.because", what=error.what, why=error.why) if error.why else error.what

@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Iterator, List, Mapping, Optional, Tuple
 
 from edgepack_runtime.cli.parser import Context
-from edgepack_runtime.errors import UsageError, printable
+from edgepack_runtime.errors import UsageError, printable, unheard
 from edgepack_runtime.install.prefix import Prefix, default_prefix
-from edgepack_runtime.messages import local
+from edgepack_runtime.messages import local, message
 from edgepack_runtime.util import columns
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ def print_result(options: argparse.Namespace, result: Mapping[str, Any], text: s
     if options.json:
         print(printable(json.dumps(result, ensure_ascii=False, sort_keys=True)))
     else:
-        print(text if sys.stdout.isatty() else columns.wrapped(text, columns.asked()))
+        print(text if sys.stdout.isatty() else unheard(columns.wrapped(text, columns.asked())))  # lines begin anew
 
 
 def delegate(options: argparse.Namespace, context: Context, arguments: List[str]) -> int:
@@ -99,7 +99,8 @@ def require_prefix(options: argparse.Namespace, context: Context) -> Prefix:
     """
     prefix = find_prefix(options, context)
     if prefix is None:
-        raise UsageError(f"{options.verb} needs a prefix", fix=f"{context.prog} {options.verb} --prefix DIR")
+        what = message("error.needs_prefix", verb=options.verb)
+        raise UsageError(what, fix=f"{context.prog} {options.verb} --prefix DIR")
     return prefix
 
 
@@ -131,9 +132,9 @@ def require_installed(options: argparse.Namespace, context: Context) -> Tuple[Pr
     if prefix is None or context.release is None:
         name = "NAME" if bundle_name(context) is None else context.name
         raise UsageError(
-            f"`{options.verb}` works only for an installed release",
-            why=f"`{context.prog}` is not one",
-            fix=f"type PREFIX/bin/{name} {options.verb}; if nothing is installed yet, `install` comes first",
+            message("error.not_release", verb=options.verb),
+            why=message("error.is_none", command=context.prog),
+            fix=message("error.install_first", command=f"PREFIX/bin/{name} {options.verb}"),
         )
     return prefix, context.release
 

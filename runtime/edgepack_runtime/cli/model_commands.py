@@ -22,9 +22,11 @@ from edgepack_runtime.cli.parser import BENCH_TEXTS, Context
 from edgepack_runtime.errors import EnvironmentUnfitError, ExitCode, UsageError, printable
 from edgepack_runtime.inference.windows import TRUNCATE
 from edgepack_runtime.install.locate import locate
+from edgepack_runtime.messages import message
+from edgepack_runtime.rows import items
 from edgepack_runtime.tasks.registry import task_by_name
 from edgepack_runtime.util import texts
-from edgepack_runtime.util.texts import Item, counted
+from edgepack_runtime.util.texts import Item
 
 COLUMN, PAIR_COLUMN = "text", "text_pair"
 
@@ -37,19 +39,17 @@ def check(options: argparse.Namespace) -> List[str]:
         EnvironmentUnfitError: the folder of `--output` cannot be written.
     """
     if options.texts and options.input:
-        raise UsageError("texts were given both as arguments and with --input")
+        raise UsageError(message("predict.both"))
     if options.texts == ["-"]:
-        raise UsageError("- is not a text", fix="omit it to read standard input, or give more than a dash")
+        raise UsageError(message("predict.dash"), fix=message("predict.omit_dash"))
     named = "--column" if options.column is not None else "--pair-column" if options.pair_column is not None else None
     if named is not None and not options.input:
-        raise UsageError(
-            f"{named} names a column of a file", why="other texts have none", fix="give the file with --input"
-        )
+        raise UsageError(message("predict.of_a_file", option=named), fix=message("predict.give_file"))
     if named is not None and options.input.suffix.lower() == ".txt":
         raise UsageError(
-            f"{options.input} has no column for {named}",
-            why="each line of a .txt is a text",
-            fix=f"omit {named}; if the file is a table, rename it to .csv (between tabs, too)",
+            message("predict.no_columns", file=str(options.input), option=named),
+            why=message("predict.lines_of_txt"),
+            fix=message("predict.omit_column", option=named),
         )
     if options.input or options.output:
         from edgepack_runtime.batch import inputs
@@ -65,20 +65,17 @@ def check(options: argparse.Namespace) -> List[str]:
             _check_output(options.output, options.input)
             if options.output.suffix.lower() not in OUTPUT_SUFFIXES:
                 raise UsageError(
-                    f"{options.output} cannot be written",
-                    why="the ending of its name decides the format, and results are written as text only",
-                    fix=f"name it with one of {' '.join(OUTPUT_SUFFIXES)}",
+                    message("predict.cannot_write", file=str(options.output)),
+                    why=message("predict.ending"),
+                    fix=message("error.endings", endings=" ".join(OUTPUT_SUFFIXES)),
                 )
     elif options.label_column is not None:
         raise _no_table_of_labels()
-    return texts.from_arguments(options.texts)
+    return items.from_arguments(options.texts)
 
 
 def _no_table_of_labels() -> UsageError:
-    return UsageError(
-        "--label-column compares the answers with a column of a table",
-        fix="give a .csv or .tsv with --input, and --output",
-    )
+    return UsageError(message("predict.label_column"), fix=message("predict.give_table"))
 
 
 def _check_output(output: Path, source: Optional[Path]) -> None:
@@ -87,23 +84,23 @@ def _check_output(output: Path, source: Optional[Path]) -> None:
 
     with os_errors(f"{output} cannot be written"):
         if output.is_dir():
-            raise UsageError(f"{output} is a folder")
+            raise UsageError(message("error.is_folder", path=str(output)))
         if str(output) == "-" or (output.exists() and not output.is_file()):
             raise UsageError(
-                f"{output} is not a regular file",
-                why="results are collected in a second file beside it, so that --resume finds them",
-                fix="omit --output to print the results",
+                message("predict.irregular", file=str(output)),
+                why=message("predict.beside"),
+                fix=message("predict.print"),
             )
         if output.is_symlink():
-            raise UsageError(f"{output} is a link", why="results are never written through one")
+            raise UsageError(message("predict.link", file=str(output)), why=message("predict.never_through"))
         folder = output.absolute().parent
         if not folder.is_dir():
-            raise UsageError(f"there is no folder {folder}", why=f"--output is {output}")
+            raise UsageError(message("predict.no_folder", folder=str(folder)), why=f"--output {output}")
         if not os.access(folder, os.W_OK | os.X_OK):
             raise EnvironmentUnfitError(
-                f"{output} cannot be written",
-                why=f"this user may not write into {folder}, where results are collected",
-                fix="give a file in another folder, or run as another user",
+                message("predict.cannot_write", file=str(output)),
+                why=message("predict.may_not_write", folder=str(folder)),
+                fix=message("predict.other_folder"),
             )
         beside = output.with_name(output.name + ".errors.jsonl")
         for written, what in ((output, "--output"), (beside, f"{beside.name}, which lists rows without a result,")):
@@ -119,12 +116,12 @@ def read(options: argparse.Namespace, arguments: Sequence[str], *, pairs: bool) 
         EnvironmentUnfitError: `--input` cannot be read.
     """
     if options.pair_column is not None and not pairs:
-        raise UsageError("this model takes single texts, not pairs", fix="omit --pair-column")
+        raise UsageError(message("predict.single"), fix=message("predict.omit", option="--pair-column"))
     first, second = columns(options, pairs=pairs)
     if first == second:
         raise UsageError(
-            f"both texts of a pair would be `{first}`",
-            fix="give two columns: --column NAME --pair-column NAME",
+            message("predict.same_column", column=first),
+            fix=message("predict.two_columns"),
         )
     if options.input:
         from edgepack_runtime.batch import inputs
@@ -134,9 +131,7 @@ def read(options: argparse.Namespace, arguments: Sequence[str], *, pairs: bool) 
         return list(arguments)
     if len(arguments) != 2:
         raise UsageError(
-            "this model takes pairs of texts",
-            why=f"{counted(len(arguments), 'text')} given",
-            fix="give two: predict TEXT TEXT_PAIR; or more pairs on standard input, one per line with a tab between",
+            message("predict.pairs"), why=message("predict.given", n=len(arguments)), fix=message("predict.give_two")
         )
     return [(arguments[0], arguments[1])]
 
@@ -161,10 +156,10 @@ def open_model(options: argparse.Namespace, folder: Path) -> Any:
 def _predict(options: argparse.Namespace, given: List[Item], predictor: Any) -> None:
     """Run `predictor` on `given`, on --input or on standard input; print the results or write them to --output."""
     if options.label_column is not None and predictor.config.text_task.answer_key != "label":
-        raise UsageError("--label-column is for models that give one label")
+        raise UsageError(message("predict.one_label"))
     asked = columns(options, pairs=predictor.config.takes_pairs)
     for text in filter(os.path.isfile, options.texts):  # here, because a bundle checks its options twice
-        log(f"note: {text} is a file, and its name is taken for a text; --input {text} answers its rows")
+        log(message("predict.is_file", file=text))
     if options.output:
         from edgepack_runtime.batch import predict_files
 
@@ -184,10 +179,7 @@ def _predict(options: argparse.Namespace, given: List[Item], predictor: Any) -> 
 
             raise inputs.no_text(inputs.STDIN)
     if predictor.cut_texts:
-        log(
-            f"note: {counted(predictor.cut_texts, 'text')} had more than the {predictor.config.max_length} tokens that "
-            "the model reads, and the rest was cut off; --long windows reads all"
-        )
+        log(message("predict.cut", n=predictor.cut_texts, tokens=predictor.config.max_length))
 
 
 def _lines(options: argparse.Namespace, asked: Tuple[str, Optional[str]]) -> Iterable[Item]:
@@ -195,7 +187,7 @@ def _lines(options: argparse.Namespace, asked: Tuple[str, Optional[str]]) -> Ite
 
     pairs = asked[1] is not None
     if sys.stdin.isatty():
-        log("enter one {} per line; Ctrl-D ends".format("pair of texts, separated by a tab," if pairs else "text"))
+        log(message("predict.enter_pairs" if pairs else "predict.enter"))
     names = [name for name in asked if name is not None]
     return inputs.items(inputs.standard_input(names, options.encoding))
 
@@ -308,7 +300,7 @@ def handler_items(words: Sequence[str], item: str) -> Iterator[Any]:
         except UnicodeDecodeError as error:
             raise UsageError(f"{where} is not UTF-8", fix="convert it: iconv -t UTF-8") from error
         try:
-            yield texts.require_text(line, where) if item == model_config.TEXT else json.loads(line)
+            yield items.require_text(line, where) if item == model_config.TEXT else json.loads(line)
         except (ValueError, RecursionError) as error:
             raise UsageError(f"{where} is not JSON", why=str(error), fix="quote it: '{\"key\": 1}'") from error
 

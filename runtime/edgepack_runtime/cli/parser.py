@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import re
 import sys
 from pathlib import Path
 from typing import Any, Iterable, NoReturn, Optional, Tuple
 
 from edgepack_runtime.errors import UsageError, printable
 from edgepack_runtime.inference.windows import LONG_TEXTS, TRUNCATE
-from edgepack_runtime.messages import message
+from edgepack_runtime.messages import joined, message
 from edgepack_runtime.schema.maxima import MAX_THREADS
 from edgepack_runtime.tasks.registry import answer_examples
 from edgepack_runtime.util.texts import ENCODING_NAMES, ENCODINGS, UTF8
@@ -37,11 +38,36 @@ class Context:
         return f"sh {self.bundle.name}" if self.bundle else self.name
 
 
+# What argparse says in English, with what a message takes from it.
+_SAID = (
+    ("argument (?P<name>[^:]+): (?P<reason>.+)", "error.argument"),
+    ("the following arguments are required: (?P<names>.+)", "error.required"),
+    (r"invalid choice: (?P<value>.+) \(choose from (?P<names>.+)\)", "error.choice"),
+    ("invalid .+ value: (?P<value>.+)", "error.value"),
+    ("expected (?:one|at least one|[0-9]+) arguments?", "error.no_value"),
+    ("ignored explicit argument (?P<value>.+)", "error.no_value_wanted"),
+    ("not allowed with argument (?P<other>.+)", "error.not_with"),
+    ("ambiguous option: (?P<option>.+) could match (?P<names>.+)", "error.ambiguous"),
+    ("one of the arguments (?P<names>.+) is required", "error.one_required"),
+)
+
+
+def _said(text: str) -> str:
+    """What argparse says as a message, if it is known."""
+    for pattern, name in _SAID:
+        if found := re.fullmatch(pattern, text):
+            fields = found.groupdict()
+            if name == "error.argument":
+                return message(name, **{**fields, "reason": _said(fields["reason"])})
+            return message(name, said=text, **fields)
+    return text
+
+
 class Parser(argparse.ArgumentParser):
     """An ArgumentParser that raises UsageError."""
 
     def error(self, message: str) -> NoReturn:
-        raise UsageError(message, fix=f"{self.prog} --help")
+        raise UsageError(_said(message), fix=f"{self.prog} --help")
 
     def _get_value(self, action: argparse.Action, arg_string: str) -> Any:
         try:
@@ -367,11 +393,12 @@ class _TopParser(Parser):
         if first.startswith("-") and first not in self._option_string_actions:
             word = first.strip("-")
             near = word if word in self.verbs else _near(first, self._option_string_actions, 0.75)
-            hint = f"did you mean `{self.prog} {near}`?" if near else f"type `{self.prog} VERB {first}`"
-            raise UsageError(f"{first} is before the verb", why="options follow the verb", fix=hint)
+            command = f"`{self.prog} {near or f'VERB {first}'}`"
+            hint: str = message("error.did_you_mean", word=command) if near else message("error.type", command=command)
+            raise UsageError(message("error.before_verb", option=first), why=message("error.verb_first"), fix=hint)
         if not first.startswith("-") and first not in self.verbs:
             near = _near(first.lower(), self.verbs)
-            hint = f"did you mean `{self.prog} {near}`?" if near else f"{self.prog} --help"
+            hint = message("error.did_you_mean", word=f"`{self.prog} {near}`") if near else f"{self.prog} --help"
             raise UsageError(
                 message("error.unknown_verb", verb=first), why=message("error.one_of", names=list(self.verbs)), fix=hint
             )
@@ -387,12 +414,12 @@ class _TopParser(Parser):
         known = [name for name in verbs.choices[verb]._option_string_actions if name.startswith("--")]
         option = unknown.partition("=")[0]
         if option == "--prefix":
-            return "omit it: this is the command of one install" if self.installed else f"type PREFIX/bin/NAME {verb}"
+            return message("error.own_install" if self.installed else "error.type", command=f"PREFIX/bin/NAME {verb}")
         near = _near(option, known)
         if near:
             return message("error.did_you_mean", word=near)
-        text = "; put -- before a text that begins with -" if unknown.startswith("-") and verb == "predict" else ""
-        return f"{self.prog} {verb} --help{text}"
+        dashes = unknown.startswith("-") and verb == "predict"
+        return joined(f"{self.prog} {verb} --help", message("error.dashes") if dashes else "")
 
 
 def _near(word: str, known: Iterable[str], alike: float = 0.6) -> Optional[str]:

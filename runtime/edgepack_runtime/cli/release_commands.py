@@ -38,7 +38,6 @@ from edgepack_runtime.install.prefix import Prefix, default_prefix, lock, read_s
 from edgepack_runtime.messages import joined, local, message, printed
 from edgepack_runtime.stats import intervals
 from edgepack_runtime.util.fs import os_errors, read_regular, write_atomic
-from edgepack_runtime.util.texts import counted
 
 
 def run_doctor(options: argparse.Namespace, context: Context, arguments: List[str]) -> int:
@@ -193,11 +192,10 @@ def run_uninstall(options: argparse.Namespace, context: Context, arguments: List
 
     prefix = require_prefix(options, context)
     if not options.yes and sys.stdin.isatty():
-        also = ", its receipts and its trusted keys" if options.purge else ""
-        log(f"remove the install in {prefix.root}{also}? [y/N]")
+        log(message("uninstall.purge" if options.purge else "uninstall.ask", prefix=str(prefix.root)))
         if sys.stdin.readline().strip().lower() not in ("y", "yes"):
             raise UsageError(
-                "nothing was removed", why="the prompt was not answered with y", fix="answer y, or give --yes"
+                message("uninstall.nothing"), why=message("uninstall.no_y"), fix=message("uninstall.answer_y")
             )
     receipt = uninstall.uninstall(prefix.root, bundle_name(context), purge=options.purge, log=log)
     done = message("uninstall.done", name=receipt["bundle"]["name"])
@@ -226,13 +224,14 @@ def run_selftest(options: argparse.Namespace, context: Context, arguments: List[
 
     with report_damage(context.release):
         result = selftest.run(context.release)
-    text, item = "ok: {done}, largest difference of a logit {max_difference:.2g} (allowed: {tolerance:.2g})", "text"
-    if model_config.load(context.release / golden.MODEL_FOLDER).handler is not None:
-        text = (
-            "ok: {done}, largest difference of a score {max_difference:.2g} (their mean may be {tolerance:.2g} lower)"
-        )
-        item = "example"
-    print_result(options, result, text.format(**result, done=counted(result["texts"], item)))
+    has_handler = model_config.load(context.release / golden.MODEL_FOLDER).handler is not None
+    text = message(
+        "selftest.scores" if has_handler else "selftest.logits",
+        n=result["texts"],
+        difference=result["max_difference"],
+        tolerance=result["tolerance"],
+    )
+    print_result(options, result, local(text))
     return ExitCode.OK
 
 

@@ -86,7 +86,8 @@ def _not_carried(library: str, *, inside: bool) -> UsageError:
     if inside:
         return UsageError(
             message("error.no_serve"),
-            why=f"it does not carry {library}, which `serve` needs",
+            why=message("error.not_carried", library=library),
             fix=message("error.add_serve"),
         )
-    return UsageError(f"`serve` needs {library}", fix="install it: pip install 'edgepack[serve]'")
+    fix = message("error.install_it", command="pip install 'edgepack[serve]'")
+    return UsageError(message("error.serve_needs", library=library), fix=fix)

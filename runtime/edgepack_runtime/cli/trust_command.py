@@ -12,11 +12,11 @@ from typing import Any, Dict, Iterator, List, Optional, Sequence
 from edgepack_runtime.bundle import sshsig
 from edgepack_runtime.bundle.sshsig import Signer
 from edgepack_runtime.cli.context import log
-from edgepack_runtime.errors import EdgepackError, EnvironmentUnfitError, UsageError, printed
+from edgepack_runtime.errors import EdgepackError, EnvironmentUnfitError, UsageError
 from edgepack_runtime.install import receipts, trust
 from edgepack_runtime.install.prefix import SIGNERS_NAME, Prefix, check_owner, lock
 from edgepack_runtime.install.trust import NAMESPACE, TrustedKey, TrustedKeys
-from edgepack_runtime.messages import message
+from edgepack_runtime.messages import joined, message, printed
 from edgepack_runtime.util.fs import fsync_folder, make_folder, os_errors, write_atomic
 
 
@@ -31,11 +31,11 @@ def add(prefix: Prefix, name: Optional[str], file: Path) -> Dict[str, Any]:
     with _changing(prefix, name) as before:
         here = [key.signer for key in before.keys if key.source == prefix.root / SIGNERS_NAME]
         fresh = [signer for signer in given if signer.key not in [known.key for known in here]]
-        notes = [f"{s.key.fingerprint} is trusted here already" for s in given if s not in fresh]
+        notes: List[str] = [message("trust.already", key=s.key.fingerprint) for s in given if s not in fresh]
         if fresh:
             _write(prefix, [*here, *fresh])
             if prefix.current_id() is None:
-                notes.append(f"nothing is installed in {prefix.root} yet")
+                notes.append(message("trust.not_yet", prefix=str(prefix.root)))
         after = trust.read_trusted_keys(prefix.root)
         notes += [*_about_serving(prefix, after), *_about_tools()]
         return _receipt(prefix, "add", fresh, notes, after)
@@ -54,16 +54,18 @@ def remove(prefix: Prefix, name: Optional[str], fingerprint: str) -> Dict[str, A
         gone = [signer for signer in here if signer.key.fingerprint == fingerprint]
         if not gone:
             sources = [str(key.source) for key in before.keys if key.signer.key.fingerprint == fingerprint]
-            what = f"{fingerprint} is not listed in {file}"
+            what = message("trust.not_listed", key=fingerprint, file=str(file))
             if sources:
-                raise UsageError(what, why=f"it is listed in {sources[0]}", fix=f"edit {sources[0]}")
-            raise UsageError(what, why=f"trusted: {before.describe()}" if before else "", fix="see `trust list`")
+                why, fix = (message(f"trust.{name}", file=sources[0]) for name in ("listed_in", "edit"))
+                raise UsageError(what, why=why, fix=fix)
+            trusted = message("error.trusted", keys=before.describe()) if before else ""
+            raise UsageError(what, why=trusted, fix=message("trust.see_list"))
         left = [signer for signer in here if signer not in gone]
         if not left:
             raise UsageError(
-                f"{fingerprint} is the last trusted key in {file}",
-                why="without it, unsigned bundles could be installed",
-                fix=f"add another key first; to accept unsigned bundles again, delete {file}",
+                message("trust.last", key=fingerprint, file=str(file)),
+                why=message("trust.without_it"),
+                fix=message("trust.add_first", file=str(file)),
             )
         _write(prefix, left)
         after = trust.read_trusted_keys(prefix.root)
@@ -83,14 +85,17 @@ def list_keys(prefix: Optional[Prefix]) -> Dict[str, Any]:
 
 def render(found: Dict[str, Any]) -> str:
     """The result of `list_keys`, `add` or `remove` as text."""
-    lines = [f"{found['verdict']}: {line(key)}" for key in found.get("changed", [])]
+    lines: List[str] = [message(f"trust.{found['verdict']}", key=line(key)) for key in found.get("changed", [])]
     if not found["signature_required"]:
-        lines.append("no key is trusted: bundles of any origin are installed")
-    lines += [f"{'revoked' if key['revoked'] else 'trusted'}: {line(key)}, in {key['source']}" for key in found["keys"]]
+        lines.append(message("trust.none"))
+    lines += [
+        message("trust.is_revoked" if key["revoked"] else "trust.is_trusted", key=line(key), file=key["source"])
+        for key in found["keys"]
+    ]
     if found["signature_required"] and not found["keys"]:
-        lines.append("trusted: no key, so nothing can be installed")
-    lines += [f"revoked: the keys in {path}" for path in found["revoked"]]
-    return printed(lines + [f"note: {note}" for note in found.get("notes", [])])
+        lines.append(message("trust.nothing_installs"))
+    lines += [message("trust.revoked_keys", file=path) for path in found["revoked"]]
+    return printed(lines + [message("trust.note", note=note) for note in found.get("notes", [])])
 
 
 def line(key: Dict[str, Any]) -> str:
@@ -102,7 +107,7 @@ def _about_tools() -> List[str]:
     try:
         trust.find_ssh_keygen()
     except EnvironmentUnfitError as error:
-        return [f"nothing can be installed here: {error.what}; {error.fix}"]
+        return [message("trust.no_tool", what=error.what, fix=error.fix)]
     return []
 
 
@@ -112,24 +117,23 @@ def _read_keys(file: Path) -> List[Signer]:
     except FileNotFoundError as error:
         raise UsageError(message("error.no_file", path=file), fix=message("trust.give_key")) from error
     except OSError as error:
-        raise UsageError(f"{file} cannot be read", why=error.strerror or str(error), fix="give a .pub file") from error
+        what = message("error.cannot_read", name=str(file))
+        raise UsageError(what, why=error.strerror or str(error), fix=message("trust.give_key")) from error
     try:
         signers = sshsig.parse_signers(raw)
     except ValueError as error:
         private = "private key" in str(error)
         raise UsageError(
-            f"{file} cannot be added",
+            message("trust.cannot_add", file=str(file)),
             why=str(error),
-            fix="copy only the .pub file to a device, never the private key"
-            if private
-            else "give a public key (KEY.pub), or a file of lines `NAME ssh-ed25519 AAAA...`",
+            fix=message("trust.only_public" if private else "trust.give_public"),
         ) from error
     if not signers:
-        raise UsageError(f"{file} holds no key", fix="give a public key (KEY.pub)")
+        raise UsageError(message("trust.holds_no_key", file=str(file)), fix=message("trust.give_public"))
     for signer in signers:
         if not trust.allows_bundles(signer):
             raise UsageError(
-                f"{file} cannot be added",
+                message("trust.cannot_add", file=str(file)),
                 why=f'the key of {signer.principals} is for namespaces="{signer.namespaces}" only',
                 fix=f'write namespaces="{NAMESPACE}" there, if that key signs bundles',
             )
@@ -170,8 +174,8 @@ def _about_serving(prefix: Prefix, after: TrustedKeys) -> List[str]:
     try:
         proof = trust.check_release(after, prefix.releases / current)
     except EdgepackError as error:
-        return [f"{error.what}; {error.why}"]
-    return [] if proof.proven else [f"{current} stays active, without a trusted signature: {proof.note}"]
+        return [joined(error.what, error.why)]
+    return [] if proof.proven else [message("trust.stays", release=current, note=proof.note)]
 
 
 def _receipt(

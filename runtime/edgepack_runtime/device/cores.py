@@ -12,6 +12,7 @@ from pathlib import Path, PurePosixPath
 from typing import Iterator, List, Optional
 
 from edgepack_runtime.device import info
+from edgepack_runtime.messages import message
 from edgepack_runtime.util.texts import counted
 
 
@@ -52,7 +53,7 @@ def cores(root: Path = info.ROOT) -> Cores:
 
 def named(share: float) -> str:
     """A `share` in words: `2 cores`, `0.5 of a core`."""
-    return counted(share, "core") if share >= 1 else f"{share:.2g} of a core"
+    return message("doctor.cores" if share >= 1 else "doctor.part_of_core", n=share)
 
 
 def usable_cores(root: Path = info.ROOT) -> int:

@@ -16,7 +16,8 @@ from edgepack_runtime.bundle.manifest import BUNDLED, MACHINES, Manifest, Target
 from edgepack_runtime.bundle.model_config import CUDA
 from edgepack_runtime.device import cores, info, jetson
 from edgepack_runtime.errors import EnvironmentUnfitError, printed
-from edgepack_runtime.messages import joined, message
+from edgepack_runtime.messages import joined, local, message
+from edgepack_runtime.util.texts import NOTHING
 
 MIB = 1024 * 1024
 DISK = "disk"  # name of the check of free space
@@ -80,10 +81,10 @@ def render(checks: Sequence[Check]) -> str:
     """The checks as text."""
     lines = []
     for check in checks:
-        lines.append(f"{'ok  ' if check.ok else 'FAIL'}  {check.check:<9} {check.what}")
-        for label, text in (("why", check.why), ("fix", check.fix)):
+        lines.append(f"{'ok  ' if check.ok else 'FAIL'}  {check.check:<9} {local(check.what)}")
+        for label, text in (("say.why", check.why), ("say.fix", check.fix)):
             if text:
-                lines.append(f"                {label}: {text}")
+                lines.append(f"{'':16}{local(message(label))}{local(text)}")
     return printed(lines)
 
 
@@ -110,20 +111,20 @@ def check_space(
     if free < needed:
         return Check(DISK, False, what, why, fix)
     if disk.f_files and disk.f_favail < 2000:
-        return Check(DISK, False, f"{disk.f_favail} inodes left at {place}", "a release has many files", "remove files")
+        what = message("doctor.inodes", n=disk.f_favail, place=str(place))
+        return Check(DISK, False, what, message("doctor.many_files"), message("doctor.remove_files"))
     return Check(DISK, True, what)
 
 
 def check_writable(place: Path) -> Check:
     """Check that this user may write to `place` (an existing folder)."""
     if os.statvfs(place).f_flag & getattr(os, "ST_RDONLY", 0):
-        why = "an install writes there"
-        return Check("write", False, f"{place} is mounted read-only", why, "mount it for writing, or use --prefix")
+        what = message("doctor.read_only", place=str(place))
+        return Check("write", False, what, message("doctor.written"), message("doctor.mount"))
     if not os.access(place, os.W_OK | os.X_OK):
-        what = f"user {os.geteuid()} may not write to {place}"
-        why = "a release, its state and its receipts are written there"
-        return Check("write", False, what, why, "run as its owner, or give another folder with --prefix")
-    return Check("write", True, f"{place} may be written")
+        what = message("doctor.may_not_write", user=os.geteuid(), place=str(place))
+        return Check("write", False, what, message("doctor.written"), message("doctor.as_owner"))
+    return Check("write", True, message("doctor.may_write", place=str(place)))
 
 
 def check_executable(place: Path, *, option: str = "--prefix") -> Check:
@@ -136,17 +137,17 @@ def check_executable(place: Path, *, option: str = "--prefix") -> Check:
         return Check(
             "mount",
             False,
-            f"{place} is mounted noexec",
-            "the bundle's libraries could not be loaded from there",
-            f"give a folder on another file system with {option}",
+            message("doctor.noexec", place=str(place)),
+            message("doctor.no_loading"),
+            message("doctor.other_system", option=option),
         )
-    return Check("mount", True, f"libraries may be loaded from {place}")
+    return Check("mount", True, message("doctor.loading", place=str(place)))
 
 
 def _check_bundled(manifest: Manifest) -> List[Check]:
     """What a release with an interpreter of its own needs: nothing."""
     return [
-        Check("python", True, f"CPython {one.version}, carried")
+        Check("python", True, message("doctor.carried", version=one.version))
         for one in manifest.interpreters
         if one.machine == platform.machine()
     ]
@@ -164,8 +165,8 @@ def _check_system(target: TargetFacts) -> Check:
         fix = message("error.build_for", system=found)
         return Check("system", False, message("error.this_is", system=found), why, fix)
     if struct.calcsize("P") != 8 and machine in MACHINES:
-        why = "the kernel is 64-bit, but the system is not"
-        return Check("system", False, "this Python is a 32-bit program", why, "install a 64-bit system image")
+        what, why, fix = (message(f"doctor.{name}") for name in ("32_bit", "kernel_64_bit", "install_64_bit"))
+        return Check("system", False, what, why, fix)
     return Check("system", True, found)
 
 
@@ -175,7 +176,7 @@ def _check_libc(target: TargetFacts) -> Check:
     if name != "glibc" or version_numbers(version) < version_numbers(target.libc_min):
         why, fix = message("error.needs_glibc", version=target.libc_min), message("error.bundled")
         return Check("libc", False, message("error.libc", what=what), why, fix)
-    return Check("libc", True, f"{what} (needs {target.libc_min})")
+    return Check("libc", True, message("doctor.libc", what=what, least=target.libc_min))
 
 
 def closed_to_others(path: Path) -> Optional[Path]:
@@ -187,11 +188,12 @@ def closed_to_others(path: Path) -> Optional[Path]:
 def _check_python() -> Check:
     what = f"{platform.python_implementation()} {platform.python_version()}"
     if platform.python_implementation() != "CPython":
-        return Check("python", False, f"this is {what}", "the runtime is tested on CPython", "start it with python3")
+        what, why = message("error.this_is", system=what), message("doctor.tested_on")
+        return Check("python", False, what, why, message("doctor.start_with"))
     closed = closed_to_others(Path(os.path.realpath(sys.executable))) if os.geteuid() == 0 else None
     if closed is not None:
-        why = f"after an install only root can start it: {sys.executable} is below {closed}, which others cannot enter"
-        return Check("python", True, what, why, "for other users: /usr/bin/python3 FILE install")
+        why = message("doctor.only_root", python=sys.executable, folder=str(closed))
+        return Check("python", True, what, why, message("doctor.for_others"))
     return Check("python", True, what)
 
 
@@ -203,9 +205,9 @@ def _check_modules() -> Check:
         except ImportError:
             missing.append(name)
     if missing:
-        what = f"this Python lacks {', '.join(missing)}"
-        return Check("stdlib", False, what, "only a part of Python is installed", "install the full python3")
-    return Check("stdlib", True, "the standard library is complete")
+        what = message("doctor.lacks", names=missing)
+        return Check("stdlib", False, what, message("doctor.part_of_python"), message("doctor.full_python"))
+    return Check("stdlib", True, message("doctor.complete"))
 
 
 def _check_library(name: str) -> Check:
@@ -214,9 +216,11 @@ def _check_library(name: str) -> Check:
 
         ctypes.CDLL(name)
     except ImportError:
-        return Check("library", False, f"{name} cannot be checked", "this Python lacks ctypes")
+        what, why = message("doctor.unchecked", name=name), message("doctor.lacks", names=["ctypes"])
+        return Check("library", False, what, why)
     except OSError as error:
-        return Check("library", False, f"{name} is missing", str(error), f"install the system package with {name}")
+        fix = message("doctor.package_with", name=name)
+        return Check("library", False, message("doctor.missing", name=name), str(error), fix)
     return Check("library", True, name)
 
 
@@ -228,40 +232,41 @@ def _check_gpu(target: TargetFacts) -> List[Check]:
 
         gpu = nvidia.gpu_facts()
     except ImportError:
-        return [Check("gpu", False, "the GPU cannot be checked", "this Python lacks ctypes")]
+        what, why = message("doctor.unchecked", name="GPU"), message("doctor.lacks", names=["ctypes"])
+        return [Check("gpu", False, what, why)]
     except EnvironmentUnfitError as error:
         return [Check("gpu", False, error.what, error.why, error.fix)]
-    what = f"{gpu.name}, compute capability {gpu.sm}, driver for CUDA up to {gpu.driver}, {gpu.memory_mib} MiB"
+    what = message("doctor.gpu", name=gpu.name, sm=gpu.sm, driver=gpu.driver, mib=gpu.memory_mib)
     checks = [Check("gpu", True, what)]
     board = jetson.facts()
     if board is not None:  # any power mode is allowed: the gate measures its effect
-        mode = board.power_mode or "unknown"
-        checks.append(Check("jetson", True, f"JetPack {board.jetpack}, Jetson Linux {board.l4t}, power mode {mode}"))
+        mode = board.power_mode or NOTHING
+        what = message("doctor.jetson", jetpack=board.jetpack, l4t=board.l4t, mode=mode)
+        checks.append(Check("jetson", True, what))
     return checks
 
 
 def _check_cpu(manifest: Manifest) -> Check:
     """Describe the CPU. Never fails: the gate measures how fast and how exact it is."""
     fast = info.int8_flags()
-    note = ", ".join(fast) if fast else "no VNNI or SDOT"
     precision = manifest.model.get("precision")
-    if not fast and precision == "int8":
-        note += ": int8 runs, but slower and with different rounding; the gate decides"
+    flags = ", ".join(fast) if fast else message("doctor.slow_int8" if precision == "int8" else "doctor.no_int8")
+    what: str = message("doctor.cpu", model=info.cpu_model(), cores=cores.named(cores.cores().share), flags=flags)
     if precision == "float16" and not info.half_flags():
-        note += "; float16 is computed in float32 and is not faster; the gate decides"
+        what = joined(what, message("doctor.slow_half"))
     if why := info.emulation(platform.machine()):
-        note += f"; emulated ({why}): latencies are meaningless"
-    return Check("cpu", True, f"{info.cpu_model()}, {cores.named(cores.cores().share)}, int8: {note}")
+        what = joined(what, message("doctor.emulated", why=why))
+    return Check("cpu", True, what)
 
 
 def _check_memory(manifest: Manifest) -> Check:
     needed, source = _needed_memory(manifest)
     available = info.memory_available_bytes()
     if available is None:
-        return Check("memory", True, "the available memory is unknown")
-    what = f"{available // MIB} MiB available; {needed // MIB} MiB needed ({source})"
+        return Check("memory", True, message("doctor.unknown_memory"))
+    what = message("doctor.memory", available=available // MIB, needed=needed // MIB, source=source)
     if available < needed:
-        return Check("memory", False, what, "the model needs it", "stop other programs, or add memory")
+        return Check("memory", False, what, message("doctor.model_needs"), message("doctor.add_memory"))
     return Check("memory", True, what)
 
 
@@ -269,9 +274,9 @@ def _needed_memory(manifest: Manifest) -> Tuple[int, str]:
     gate = manifest.gates.get("memory")
     limit = gate.get("peak_rss_mib") if isinstance(gate, dict) else None
     if isinstance(limit, (int, float)):
-        return int(limit * MIB), "the memory gate's limit"
+        return int(limit * MIB), message("doctor.memory_gate")
     size = manifest.model.get("onnx_bytes", manifest.model.get("linear_bytes"))
-    return (size if isinstance(size, int) else 0), "size of the model file"
+    return (size if isinstance(size, int) else 0), message("doctor.model_file")
 
 
 def version_numbers(version: str) -> Tuple[int, ...]:

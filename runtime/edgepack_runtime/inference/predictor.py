@@ -31,9 +31,10 @@ from edgepack_runtime.inference.combined import Combined
 from edgepack_runtime.inference.loaded_model import LoadedModel, Split, StreamOptions, Wanted, always
 from edgepack_runtime.inference.text_model import TextModel
 from edgepack_runtime.install import locate
+from edgepack_runtime.rows.items import item_from_fields
 from edgepack_runtime.schema.maxima import MAX_THREADS
 from edgepack_runtime.tasks.task import Prediction
-from edgepack_runtime.util.texts import Item, item_from_fields
+from edgepack_runtime.util.texts import Item
 
 if TYPE_CHECKING:
     from edgepack_runtime.engine.graphs import Graph

@@ -20,6 +20,7 @@ from edgepack_runtime.device import tuning
 from edgepack_runtime.errors import BundleInvalidError, EdgepackError, ExitCode, RolledBackError, StageFailedError
 from edgepack_runtime.install import release_process
 from edgepack_runtime.install.prefix import Prefix, State, max_known, read_state, write_state
+from edgepack_runtime.messages import joined, message
 from edgepack_runtime.util.fs import (
     EXECUTABLE_MODE,
     FILE_MODE,
@@ -111,10 +112,11 @@ def commit(run: Install, stage: Path, before: State) -> None:
         restore(prefix, before)
         if not isinstance(error, EdgepackError):
             raise
-        what = f"the new release failed right after the switch: {error.what}"
+        what: str = message("install.failed_after_switch", what=error.what)
         if before.current is None:
-            raise StageFailedError(f"{what}; nothing is installed", why=error.why, fix=error.fix) from error
-        why = f"{error.why}; {before.current} is active again".lstrip("; ")
+            what = joined(what, message("install.nothing"))
+            raise StageFailedError(what, why=error.why, fix=error.fix) from error
+        why = joined(error.why, message("install.active_again", release=before.current))
         raise RolledBackError(what, why=why, fix=error.fix) from error
 
 
@@ -168,9 +170,9 @@ def _place(run: Install, stage: Path) -> None:
         _replace_signature(final, stage)  # another signature is no damage
         if repaired and run.release == run.receipt["previous"]:
             run.receipt["verdict"] = "repaired"
-            run.note("damaged files of the installed release were replaced")
+            run.note(message("install.replaced"))
         elif repaired:
-            run.note("damaged files of the release that was kept for a rollback were replaced")
+            run.note(message("install.replaced_kept"))
     else:
         remove_tree(final)
         stage.rename(final)

@@ -200,29 +200,30 @@ def _warn_of_closed_folders(run: Install) -> None:
     for path, fix in commands.items():
         closed = doctor.closed_to_others(path)
         if closed is not None:
-            run.log(f"  note  only root can start it: other users cannot enter {closed}")
-            run.log(f"        it uses {path}; to choose another: {fix}")
+            run.log(message("install.note", text=message("install.only_root", folder=str(closed))))
+            run.log(message("install.choose_another", path=str(path), command=fix))
 
 
 def _check_minimum_sequence(run: Install, before: State) -> None:
     """Refuse a lower sequence number than any installed before, except that of the active release itself."""
-    sequence, current = run.manifest.sequence, before.current or "no release"
+    sequence, current = run.manifest.sequence, before.current or message("install.no_release")
     if before.minimum_sequence is None or run.release == before.current:
         return
     if sequence < before.minimum_sequence:
-        way_out = (
-            "return to the previous release with `rollback`"
-            if before.previous
-            else "choose another folder: --prefix FOLDER"
-        )
+        way_out = message("install.roll_back" if before.previous else "install.other_folder")
         raise BundleInvalidError(
-            f"{run.bundle.name} is older than a bundle that was installed here before",
-            why=f"its sequence is {sequence} ({run.manifest.version}); {before.minimum_sequence} was installed; "
-            f"{current} is active",
-            fix=f"install a newer bundle, or {way_out}",
+            message("install.older", name=run.bundle.name),
+            why=message(
+                "install.sequences",
+                sequence=sequence,
+                version=run.manifest.version,
+                minimum=before.minimum_sequence,
+                active=current,
+            ),
+            fix=message("install.newer", way_out=way_out),
         )
     if sequence == before.sequence:
-        run.note(f"another bundle with the same sequence ({sequence}) is here: {current} serves until this one passed")
+        run.note(message("install.same_sequence", sequence=sequence, active=current))
 
 
 def _doctor(run: Install) -> None:
@@ -250,10 +251,10 @@ def _is_intact(run: Install) -> bool:
             return False
         damage = verify.find_damage(folder, run.manifest)
     if not damage and run.signature not in (None, verify.read_signature(folder)):
-        run.note("the installed release has another signature than the bundle; the bundle's replaces it")
+        run.note(message("install.other_signature"))
         return False
     for item in damage[:5]:
-        run.note(f"the installed release is damaged: {item.path} {item.why}")
+        run.note(message("install.damaged", file=item.path, why=item.why))
     try:
         tuning.read(run.prefix.tuning_file(folder))
     except EdgepackError as error:

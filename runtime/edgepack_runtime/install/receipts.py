@@ -22,6 +22,7 @@ from edgepack_runtime.bundle.manifest import Manifest, release_id
 from edgepack_runtime.errors import EdgepackError, ExitCode, printable
 from edgepack_runtime.install import trust
 from edgepack_runtime.install.prefix import Prefix
+from edgepack_runtime.messages import message
 from edgepack_runtime.schema.fields import to_json
 from edgepack_runtime.schema.receipt import BundleFacts, Receipt
 from edgepack_runtime.util.fs import fsync_folder, make_folder, os_errors, read_regular, write_atomic
@@ -65,7 +66,7 @@ class Journal:
     def note(self, text: str) -> None:
         """Report something unusual that is not an error."""
         self.receipt["notes"].append(text)
-        self.log(f"  note  {text}")
+        self.log(message("install.note", text=text))
 
     @contextlib.contextmanager
     def recorded(self, failed: str) -> Iterator[None]:

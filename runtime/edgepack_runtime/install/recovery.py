@@ -14,6 +14,7 @@ from edgepack_runtime.bundle.manifest import RELEASE_ID
 from edgepack_runtime.errors import BundleInvalidError, EdgepackError
 from edgepack_runtime.install.prefix import Prefix, State, clear_temporary, max_known, read_state, write_state
 from edgepack_runtime.install.receipts import CHANGES, Journal, highest_installed, read_receipts
+from edgepack_runtime.messages import message
 from edgepack_runtime.util.fs import remove_tree
 
 
@@ -31,10 +32,10 @@ def recover(run: Journal) -> State:
     try:
         found = read_state(prefix)
     except BundleInvalidError as error:
-        run.note(f"{error.what} ({error.why}); rebuilding it from `current`")
+        run.note(message("recovery.damaged", what=error.what, why=error.why))
         found, damaged = None, True
     if found is None and not damaged and current is not None:
-        run.note("state.json is lost; rebuilding it from `current`")
+        run.note(message("recovery.lost"))
     state = found or rebuild_state(prefix, run.name)
     interruption = state.interruption(current)
     if interruption:

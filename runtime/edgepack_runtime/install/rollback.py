@@ -27,10 +27,11 @@ from edgepack_runtime.errors import (
 from edgepack_runtime.install import activate, receipts, recovery, release_process, trust
 from edgepack_runtime.install.prefix import Prefix, State, lock, require_install, write_state
 from edgepack_runtime.install.receipts import Journal, read_receipts
-from edgepack_runtime.messages import message
+from edgepack_runtime.messages import joined, message
 from edgepack_runtime.schema.fields import to_json
 from edgepack_runtime.util.fs import os_errors, read_regular, switch_link
 from edgepack_runtime.util.progress import Log
+from edgepack_runtime.util.texts import NOTHING
 
 
 def rollback(root: Path, name: Optional[str], *, log: Log, allow_revoked: bool = False) -> Dict[str, Any]:
@@ -48,9 +49,7 @@ def rollback(root: Path, name: Optional[str], *, log: Log, allow_revoked: bool =
         StageFailedError: its self-test failed. If that was after the switch, the switch was undone.
     """
     if allow_revoked and os.geteuid() != 0:
-        raise UsageError(
-            "only root may roll back to a release that a revoked key signed", fix="run the command as root"
-        )
+        raise UsageError(message("rollback.root"), fix=message("rollback.as_root"))
     prefix = Prefix(root.absolute())
     owner = require_install(prefix, name)
     run = Journal(prefix, owner, log, receipts.new_receipt("rollback", "rolled back"))
@@ -106,10 +105,14 @@ def _rollback_locked(run: Journal, *, allow_revoked: bool) -> None:
         if not isinstance(error, EdgepackError):
             raise
         raise StageFailedError(
-            f"{release} failed right after the switch: {error.what}",
-            why=f"{error.why}; {before.current or 'no release'} is active again".lstrip("; "),
+            message("rollback.failed", release=release, what=error.what),
+            why=joined(error.why, message("install.active_again", release=_named(before.current))),
             fix=error.fix,
         ) from error
+
+
+def _named(release: Optional[str]) -> str:
+    return release or message("install.no_release")
 
 
 def _kept(prefix: Prefix, before: State) -> str:
@@ -119,9 +122,10 @@ def _kept(prefix: Prefix, before: State) -> str:
         return release
     raise EnvironmentUnfitError(
         message("rollback.nothing"),
-        why=f"{before.current or 'no release'} is active, and "
-        + (f"{release} is gone" if release else "no other was kept"),
-        fix="install the bundle you want: an install keeps the release that it replaces",
+        why=message(
+            "rollback.gone" if release else "rollback.no_other", active=_named(before.current), release=release or ""
+        ),
+        fix=message("rollback.install"),
     )
 
 
@@ -130,9 +134,11 @@ def _intact(prefix: Prefix, release: str, before: State) -> Tuple[Manifest, byte
         return verify.verify_folder(prefix.releases / release)
     except BundleInvalidError as error:
         raise BundleInvalidError(
-            f"the kept release {release} is damaged; {before.current or 'no release'} stays active",
-            why="; ".join(part for part in (error.what, error.why) if part),
-            fix="install an intact bundle",
+            joined(
+                message("rollback.damaged", release=release), message("install.stays", release=_named(before.current))
+            ),
+            why=joined(error.what, error.why),
+            fix=message("rollback.intact"),
         ) from error
 
 
@@ -148,11 +154,11 @@ def _check_signature(run: Journal, release: str, raw: bytes, *, allow_revoked: b
         trust.require(trusted, release, raw, verify.read_signature(folder))
     except trust.RevokedKeyError as error:
         if not allow_revoked:
-            error.fix = "install a bundle signed by a trusted key; root may roll back nevertheless: --allow-revoked"
+            error.fix = message("rollback.allow")
             raise
-        note = f"{error.what}, and root allowed it"
+        note = message("rollback.allowed", what=error.what)
     except BundleInvalidError as error:
-        note = f"{error.what}: {error.why}"
+        note = message("list.colon", parts=[error.what, error.why])
     else:
         return
     if not again:
@@ -170,7 +176,7 @@ def _interpreter(run: Journal, release: str) -> str:
     if os.access(python, os.X_OK):
         return python
     ours = release_process.interpreter()
-    run.note(f"the Python that {release} was installed with is gone ({python or 'unknown'}); {ours} runs it")
+    run.note(message("rollback.python_gone", release=release, python=python or NOTHING, ours=ours))
     return ours
 
 

@@ -8,7 +8,7 @@ from pathlib import PurePath
 from shlex import quote
 from typing import Iterator, List, NamedTuple, Optional, Sequence
 
-SEPARATORS = {"\t": "tabs", ",": "commas", ";": "semicolons", "|": "vertical bars"}
+SEPARATORS = {"\t": "rows.tabs", ",": "rows.commas", ";": "rows.semicolons", "|": "rows.bars"}  # with messages
 SAMPLE_ROWS = 200
 _OF_CSV = (",", "\t", ";", "|")  # in the order of preference
 _SAID = re.compile(r'"?sep=([\t,;|])"?', re.IGNORECASE)

@@ -82,8 +82,8 @@ class Lines:
             if self.number == 1 and raw.startswith(codecs.BOM_UTF8):
                 self.has_mark, raw = True, raw[len(codecs.BOM_UTF8) :]
             if len(raw) > self._most:
-                what = f"is longer than {self._most // 2**20} MiB"
-                self._fail(RowError(self.number, what, "put each row on its own line"))
+                what = message("rows.too_long", mib=self._most // 2**20)
+                self._fail(RowError(self.number, what, message("rows.own_line")))
                 yield ""  # a caller that stops here reads no further
                 while not raw.endswith(b"\n") and (raw := self._stream.readline(_BLOCK_BYTES)):
                     self.offset += len(raw)

@@ -13,7 +13,7 @@ import json
 import re
 from collections import Counter
 from shlex import quote
-from typing import Any, Dict, Iterator, List, Optional, Tuple, Union
+from typing import Any, Dict, Iterator, List, Optional, Sequence, Tuple, Union
 
 from edgepack_runtime.messages import message
 from edgepack_runtime.rows.encodings import SAMPLE_BYTES
@@ -113,13 +113,14 @@ class Rows:
             except StopIteration:
                 return
             except csv.Error as error:
-                fix = 'a text that holds a comma, a quote or a line end is put in quotes, and a quote in it is `""`'
-                found = RowError(first, "is not a row of a table", fix, why=str(error), kind=BROKEN_CSV)
+                what, fix = message("rows.no_row"), message("rows.quote")
+                found = RowError(
+                    first, what, fix, why=message("rows.syntax", said=str(error), form="CSV"), kind=BROKEN_CSV
+                )
             self.last = table.line_num + above
             if self._row_bytes > MAX_LINE_BYTES:
-                fix = "remove the stray quotes: one opens there, and none closes it soon"
-                why = f"it goes on for more than {MAX_LINE_BYTES >> 20} MiB"
-                what = "is not a row of a table"
+                what, fix = message("rows.no_row"), message("rows.stray_quotes")
+                why = message("rows.goes_on", mib=MAX_LINE_BYTES >> 20)
                 yield first, RowError(first, what, fix, why=why, kind=BROKEN_CSV, ends=True)
                 return
             if lines.failed:
@@ -230,7 +231,7 @@ class Rows:
             return None
         return RowError(
             number,
-            f"is not JSON: it is separated by {SEPARATORS[found]}",
+            message("rows.separated", by=message(SEPARATORS[found])),
             rename(self.name, ".tsv" if found == "\t" else ".csv"),
         )
 
@@ -257,6 +258,16 @@ def fields_of_line(line: str, separator: str, width: int = 0) -> List[str]:
     return quoted if len(quoted) == width else fields
 
 
+def line_of_fields(fields: Sequence[str], separator: str) -> str:
+    """The line, without its end, of which `fields_of_line` gives these fields; they hold no line end."""
+    line = separator.join(fields)
+    if fields_of_line(line, separator, len(fields)) == list(fields):
+        return line
+    return separator.join(
+        '"{}"'.format(one.replace('"', '""')) if '"' in one or separator in one else one for one in fields
+    )
+
+
 def parse_object(number: int, content: str, keys: int = 0) -> Union[Dict[str, Any], RowError]:
     """The JSON object of line `number`, or the error. It is read fastest if it has `keys` keys and is flat."""
     try:
@@ -266,10 +277,10 @@ def parse_object(number: int, content: str, keys: int = 0) -> Union[Dict[str, An
         if found is None or (isinstance(found, dict) and len(found) < colons):
             found = json.loads(content, object_pairs_hook=_unique)
     except (ValueError, RecursionError) as error:
-        return RowError(number, "is not JSON", "", why=_why_not_json(error), kind=NOT_JSON, fatal=False)
+        return RowError(number, message("rows.no_json"), "", why=_why_not_json(error), kind=NOT_JSON, fatal=False)
     if isinstance(found, dict):
         return found
-    return RowError(number, "is not a JSON object", "", kind=NO_OBJECT, fatal=False)
+    return RowError(number, message("rows.no_object"), "", kind=NO_OBJECT, fatal=False)
 
 
 def _is_object(text: Union[str, bytes]) -> bool:
@@ -286,29 +297,37 @@ def _behind_space(text: str, place: int) -> int:
 
 
 def _why_not_json(error: Exception) -> str:
-    explained = isinstance(error, (json.JSONDecodeError, _RepeatedKeyError))
-    return str(error.args[0]).partition(": line ")[0] if explained else "a value is out of all bounds"
+    if isinstance(error, _RepeatedKeyError):
+        return message("rows.twice", key=error.key)
+    if isinstance(error, json.JSONDecodeError):
+        return message("rows.syntax", said=error.msg, form="JSON")
+    return message("rows.out_of_bounds")
 
 
 def _one_per_line(name: str) -> str:
-    return f"write one object per line: jq -c '.[]' {quote(name)} > {quote(f'lines-{name}')}"
+    command = f"jq -c '.[]' {quote(name)} > {quote(f'lines-{name}')}"
+    return message("rows.one_per_line", command=command)
 
 
 class _RepeatedKeyError(ValueError):
     """Refuse duplicate keys, of which json would drop one silently."""
+
+    def __init__(self, key: str) -> None:
+        super().__init__(key)
+        self.key = key
 
 
 def _unique(pairs: List[Tuple[str, Any]]) -> Dict[str, Any]:
     made = dict(pairs)
     if len(made) < len(pairs):
         twice = next(name for name, count in Counter(name for name, _ in pairs).items() if count > 1)
-        raise _RepeatedKeyError(f"duplicate key `{twice[:40]}`")
+        raise _RepeatedKeyError(twice[:40])
     return made
 
 
 def _old_line_ends() -> RowError:
-    what = "has lines that end in carriage returns alone, as on old Macs, or a text with such an end"
-    return RowError(None, what, "convert it: tr '\\r' '\\n' < FILE > CONVERTED")
+    fix = message("encoding.convert", command="tr '\\r' '\\n' < FILE > CONVERTED")
+    return RowError(None, message("rows.old_line_ends"), fix)
 
 
 def _first_lines(sample: bytes) -> List[str]:

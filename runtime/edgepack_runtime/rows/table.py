@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Iterator, List
 
+from edgepack_runtime.messages import joined, message
 from edgepack_runtime.rows.lines import RowError
 from edgepack_runtime.rows.reader import Cells, Rows
-from edgepack_runtime.util.texts import counted
 
 MOST_COLUMNS = 1024  # an output repeats them, in broken rows as well, and a header must not fill the disk
 NO_CONTENT = "empty rows"
@@ -23,15 +23,15 @@ class Table:
         RowError: there is no such row, it cannot be read, or it is not one of a table that can be read.
     """
 
-    def __init__(self, rows: Rows, head: str = "the header") -> None:
+    def __init__(self, rows: Rows, head: str = message("rows.header")) -> None:
         self.file, self._head, self._cells = rows, head, rows.cells()
         filled = (row for row in self._cells if isinstance(row[1], RowError) or any(map(str.strip, row[1])))
-        line, first = next(filled, (1, RowError(None, "is empty", "give a file with rows")))
+        line, first = next(filled, (1, RowError(None, message("rows.empty"), message("rows.give_rows"))))
         if isinstance(first, RowError):
             raise first
         if len(first) > MOST_COLUMNS:
-            what = f"has {len(first)} columns; at most {MOST_COLUMNS} are read"
-            raise RowError(None, what, "give a table with the columns that are used, and few others")
+            what = message("rows.columns", n=len(first), most=MOST_COLUMNS)
+            raise RowError(None, what, message("rows.fewer_columns"))
         self.line, self.first = line, first  # the line, from 1, on which the row begins, and its fields
 
     def places(self, name: str) -> List[int]:
@@ -55,15 +55,16 @@ class Table:
             elif not any(map(str.strip, fields)):
                 self.file.blank += len(fields) < fewest
                 if len(fields) >= fewest:
-                    what = "holds separators and nothing else" if len(fields) > 1 else "holds an empty field"
-                    yield line, RowError(line, what, "remove it", kind=NO_CONTENT, fatal=False, fields=fields)
+                    what = message("rows.separators" if len(fields) > 1 else "rows.empty_field")
+                    yield (
+                        line,
+                        RowError(line, what, message("rows.remove"), kind=NO_CONTENT, fatal=False, fields=fields),
+                    )
             elif len(fields) == width:
                 yield line, fields
             else:
-                what = f"has {counted(len(fields), 'field')}, and {self._head} has {width}"
-                fix = "a text must hold no separator: replace it, or put the text in quotes in a .csv file"
-                if len(fields) < width:
-                    fix = "add the missing fields; if the row goes on in the next line, join the two lines"
+                what = message("rows.fields", n=len(fields), head=self._head, width=width)
+                fix: str = message("rows.add_fields" if len(fields) < width else "rows.no_separator")
                 if not quoted and any('"' in field for field in fields):
-                    fix += "; a table with quotation marks, as spreadsheets write it, is read when it is named .csv"
+                    fix = joined(fix, message("rows.quoted"))
                 yield line, RowError(line, what, fix, kind=WRONG_WIDTH, fatal=False, fields=fields)

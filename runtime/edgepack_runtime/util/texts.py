@@ -1,16 +1,10 @@
-"""Items of a model (a text or a pair of texts), their validation, numbers as text, and numbers with nouns.
-
-An empty text is an error: it is usually a mistake, and a program that feeds a pipe counts the answers.
-"""
+"""Items of a model (a text or a pair of texts), numbers as text, and numbers with nouns."""
 
 from __future__ import annotations
 
 import json
-import os
 import re
 from typing import Any, List, Optional, Sequence, Tuple, Union
-
-from edgepack_runtime.errors import UsageError
 
 Item = Union[str, Tuple[str, str]]  # a text or a pair of texts
 NOTHING = "-"  # shown where there is nothing
@@ -20,7 +14,6 @@ UNSEEN = (
     r"\s\x00-\x1f\x7f-\x9f\xad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e\u2060-\u206f"
     r"\u2800\u3164\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufffb\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff"
 )
-_SHOWN = 3  # characters in a message
 _SEEN = re.compile(f"[^{UNSEEN}]")
 UTF8, GB18030, UTF16, BIG5 = ENCODINGS = ("utf-8", "gb18030", "utf-16", "big5")  # of files with texts
 ENCODING_NAMES = {
@@ -31,42 +24,6 @@ ENCODING_NAMES = {
 def is_unseen(text: str) -> bool:
     """Whether `text` is empty, or has only white space and invisible characters, such as U+200B and U+FEFF."""
     return _SEEN.search(text) is None
-
-
-def require_text(text: str, where: str) -> str:
-    """`text` without its line end.
-
-    Raises:
-        UsageError: it is empty, as `is_unseen` says; the message names `where`.
-    """
-    text = text.rstrip("\r\n")
-    if is_unseen(text):
-        shown = ", ".join(dict.fromkeys(f"U+{ord(one):04X}" for one in text.strip()[:_SHOWN]))
-        raise UsageError(f"{where} is empty", why=shown and f"it holds only characters that show nothing: {shown}")
-    return text
-
-
-def item_from_fields(fields: Sequence[str], where: str) -> Item:
-    """One or two fields of a row as an item, as they are: so a model is trained. Raises as `require_text`."""
-    for number, field in enumerate(fields, start=1):
-        require_text(field, f"text {number} of {where}" if len(fields) > 1 else where)
-    return fields[0] if len(fields) == 1 else (fields[0], fields[1])
-
-
-def from_arguments(arguments: Sequence[str]) -> List[str]:
-    """Texts of the command line, decoded as UTF-8 in any locale.
-
-    Raises:
-        UsageError: one is empty or not UTF-8.
-    """
-    texts = []
-    for number, argument in enumerate(arguments, start=1):
-        try:
-            text = os.fsencode(argument).decode("utf-8")
-        except UnicodeDecodeError as error:
-            raise UsageError(f"text {number} is not UTF-8", fix="use a UTF-8 terminal") from error
-        texts.append(require_text(text, f"text {number}"))
-    return texts
 
 
 def length(item: Any) -> int:

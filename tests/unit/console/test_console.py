@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 import rich.console
+from rich.cells import cell_len
 from tests.golden import assert_golden
 from tests.unit.forged import FORGED, commands, forge
 
@@ -20,8 +21,10 @@ from edgepack.artifacts import BundleArtifact, Checks, ContentCheck, LedgerRow, 
 from edgepack.console import build_tables, gate_tables
 from edgepack.console.console import PLAIN_SECONDS, WIDTH, Console
 from edgepack.errors import EnvironmentUnfitError, RecipeInvalidError, StageFailedError
+from edgepack.messages import local, message
 from edgepack.recipe.findings import Finding
 from edgepack.results import Build, NotRunHere
+from edgepack_runtime.schema.gates import ABOVE_MAJORITY
 
 Ledger = tuple[LedgerRow, ...]
 Everything = Callable[["Screen"], None]
@@ -423,6 +426,34 @@ def test_on_a_narrow_terminal_lines_of_a_gate_go_on_between_words(
         parts = {part for check in some for part in joined_parts(check["gate"])}
         broken = [word for word in told.split() if word.strip(":─") not in words | parts]
         assert broken == []
+
+
+@pytest.mark.parametrize("language", ["C.UTF-8", "zh_CN.UTF-8"])
+def test_in_80_columns_a_name_of_a_gate_takes_another_line_only_where_it_is_longer_than_the_room(
+    language: str, monkeypatch: pytest.MonkeyPatch, receipt: dict[str, Any]
+) -> None:
+    """The longest names, with the widest figures that are usual: no line of the table holds less than it could."""
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setenv("LC_ALL", language)
+    figures: dict[str, Any] = {"verdict": "inconclusive", "value": 41.7, "low": 38.37, "high": 45.01, "n": 13387}
+    names = [*dict(EVERY_GATE), ABOVE_MAJORITY]
+    units = {**dict(EVERY_GATE), ABOVE_MAJORITY: "points"}
+    receipt["checks"] = [
+        {**receipt["checks"][0], **figures, "gate": name, "unit": units[name], "limit": 0.5} for name in names
+    ]
+    screen = Screen(terminal=True)
+    screen.console.gate(receipt)
+    told = re.sub(r"\x1b\[[0-9;]*m", "", screen.out.getvalue()).splitlines()
+    assert max(map(cell_len, told)) <= 80
+    rule = next(number for number, line in enumerate(told) if set(line) == {"─"})
+    reason = f"{names[0]}{local(message('mark.colon')).rstrip()}"
+    end = next(number for number, line in enumerate(told) if line.startswith(reason))
+    cells = [line.split("  ")[0].strip() for line in told[rule + 1 : end]]
+    room = max(map(len, cells))
+    assert "".join(cells) == "".join(names)
+    assert len(cells) == sum(1 if len(name) <= room else 2 + (len(name) > 2 * room) for name in names)
+    units_told = [len(re.findall(r"\d (?:points|个百分点)", line)) for line in told[rule + 1 : end]]
+    assert (sum(units_told), max(units_told)) == (3, 1)
 
 
 def joined_parts(name: str) -> set[str]:

@@ -122,6 +122,13 @@ def test_a_hanging_command_reaches_its_time_limit(far: Far, tmp_path: Path) -> N
     assert "ssh -p 2222 pi@line3 uptime" in error.value.fix
 
 
+def test_a_device_that_reads_nothing_reaches_the_time_limit(far: Far, tmp_path: Path) -> None:
+    with Connection(Client(), LINE3, 60.0) as connection:
+        (far.root / "bin" / "ssh").write_text("#!/bin/sh\nexec sleep 600\n", encoding="utf-8")
+        with pytest.raises(TargetUnreachableError, match=r"more than 0\.01 minutes"):  # a pipe holds 64 KiB
+            run(connection, tmp_path, "true " + "x" * 2**20, minutes=0.01)
+
+
 def test_output_of_a_device_is_limited(far: Far, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ssh, "MAX_OUTPUT_BYTES", 10_000)
     lines: list[str] = []

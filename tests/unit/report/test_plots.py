@@ -201,7 +201,7 @@ def test_plots_leave_the_page_small_and_have_its_colours(report: dict[str, Any])
     text = render(report)
     assert len(text.encode()) < 150_000
     plots = re.findall(r"<svg.*?</svg>", text, flags=re.DOTALL)
-    assert len(plots) == 3
+    assert len(plots) == 4  # the ledger is drawn for a phone, too
     for plot in plots:
         assert not re.search(r"#[0-9a-f]{3}|style=|fill=|stroke=", plot)
 
@@ -222,5 +222,5 @@ def test_a_build_with_nothing_measured_still_renders(tmp_path: Path, built: Any)
     )
     page = Page(render(document(bare)))
     assert "The recipe sets no gates." in page.words
-    assert sum(tag == "svg" for tag, _ in page.tags) == 2  # scores, and what each part costs
+    assert sum(tag == "svg" for tag, _ in page.tags) == 3  # scores, also for a phone, and what each part costs
     Page(render(document(replace(bare, target_results=()))))

@@ -303,12 +303,13 @@ def meet_others(pid: int, progress: Progress) -> dict[str, Any]:
     def called(name: str, *arguments: int) -> int:
         return ctypes.get_errno() if libc.syscall(calls[name], *arguments) < 0 else 0
 
-    new_user = 0x10000000  # CLONE_NEWUSER
+    new_user, of_the_build = 0x10000000, 0x8000  # CLONE_NEWUSER, CLONE_PARENT
     return {
         "memory": called("shmget", 0x56A7, 4096, 0o1600),
         "semaphores": called("semget", 0x56A7, 1, 0o1600),
         "queue": called("msgget", 0x56A7, 0o1600),
         "namespace": called("clone", new_user | signal.SIGCHLD, 0, 0, 0, 0),
+        "child of the build": called("clone", of_the_build | signal.SIGCHLD, 0, 0, 0, 0),
         "unbounded memory": called("memfd_create", 0, 0),
         "signal": called("kill", pid, signal.SIGTERM),
         "signal to all": called("kill", -1, 0),

@@ -17,6 +17,7 @@ from tests.unit.stages.test_linear import BAD, GOOD, data_of, made
 
 from edgepack.artifacts import CombineArtifact, CombineFit, DataArtifact, Gain, Judged, Row, load, save
 from edgepack.gating.on_rows import Judge
+from edgepack.messages import render
 from edgepack.progress import SILENT
 from edgepack.recipe.gates import AccuracyGate, Gates
 from edgepack.recipe.model import Data, LinearMode
@@ -133,6 +134,10 @@ def test_auto_prefers_what_keeps_the_gates_on_dev(built: Build, judged: dict[str
     name, why = combine.choose("auto", methods)
     assert name == chosen
     assert all(f"{method} " in why for method in judged) and why.count(" on dev: ") == len(judged)
+    chinese = render(why, "zh")
+    assert not any(method in chinese for method in combine.METHODS)
+    names = {"encoder": "编码器", "ensemble": "集成", "cascade": "级联"}
+    assert all(f"；{names[method]}在 dev 上" in chinese for method in judged)
 
 
 def test_a_way_is_judged_by_the_code_of_the_device(data: DataArtifact, exported: Any, tmp_path: Path) -> None:

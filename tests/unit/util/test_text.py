@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.unit.forged import FORGED, commands
 
-from edgepack.util.text import about_duration, json_text, safe, safe_lines, shortest, two_digits_up
+from edgepack.util.text import json_text, rounded_duration, safe, safe_lines, shortest, two_digits_up
 
 
 @pytest.mark.parametrize(
@@ -59,10 +59,10 @@ def test_a_limit_is_rounded_up_to_two_digits(value: float, text: str) -> None:
 
 @pytest.mark.parametrize(
     ("seconds", "text"),
-    [(0, "about 1 s"), (8.4, "about 8 s"), (60, "about 1 min"), (5_940, "about 99 min"), (7_300, "about 2 h")],
+    [(0, "1 s"), (8.4, "8 s"), (60, "1 min"), (5_940, "99 min"), (7_300, "2 h")],
 )
 def test_an_estimate_has_one_unit(seconds: float, text: str) -> None:
-    assert about_duration(seconds) == text
+    assert rounded_duration(seconds) == text
 
 
 def test_a_path_below_the_working_directory_is_relative(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

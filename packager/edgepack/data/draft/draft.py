@@ -92,8 +92,8 @@ def draft(given: Mapping[SplitName, Path], recipe: Path, progress: Progress, *, 
         findings, summary = _convert(sources, files, recipe, progress)
     except OSError as error:
         why = f"{error.strerror or error}: {error.filename}" if error.filename else str(error)
-        fix = "free space there, check its permissions, or choose another place with --output"
-        raise EnvironmentUnfitError(f"the folder {recipe.parent} cannot be written", why=why, fix=fix) from error
+        what = message("draft.no_folder", folder=str(recipe.parent))
+        raise EnvironmentUnfitError(what, why=why, fix=message("draft.free_space")) from error
     return Drafted((recipe, *files.values()), tuple(findings), (*lines, *summary))
 
 
@@ -104,12 +104,15 @@ def _usable_as_they_are(sources: Mapping[SplitName, DraftSource]) -> bool:
 
 
 def _refuse_other_tasks(sources: Mapping[SplitName, DraftSource]) -> None:
-    kinds = {name: f"{source.columns.task} by `{source.columns.answer}`" for name, source in sources.items()}
+    kinds = {
+        name: message("draft.kind", task=source.columns.task, answer=source.columns.answer)
+        for name, source in sources.items()
+    }
     for name, kind in kinds.items():
         if kind != kinds["train"]:
-            reason = f"it seems to be for {kind}, and {sources['train'].file.name} for {kinds['train']}"
-            findings = [Finding("error", sources[name].file, None, reason, "give files of the same kind")]
-            raise RecipeInvalidError(f"no recipe was drafted for {sources[name].file}", findings=findings)
+            reason = message("draft.other_task", kind=kind, train=sources["train"].file.name, train_kind=kinds["train"])
+            findings = [Finding("error", sources[name].file, None, reason, message("draft.same_kind"))]
+            raise RecipeInvalidError(message("draft.none", file=str(sources[name].file)), findings=findings)
 
 
 def _convert(
@@ -153,19 +156,20 @@ def _too_few(test: SplitFacts) -> list[Finding]:
 def _remaining(facts: Mapping[SplitName, SplitFacts], in_held_out: int, repeated: int) -> list[str]:
     """How many of the usable rows remain, and why not all: `in_held_out` rows of train or dev are in test or dev."""
     rows = sum(map(len, facts.values()))
-    reasons = [f"{repeated} repeat the text and the answer of an earlier training row"] if repeated else []
-    reasons += [f"{in_held_out} are in dev or test too, or nearly so"] if in_held_out else []
-    return [f"{rows - in_held_out - repeated} of {rows} usable rows remain: {'; '.join(reasons)}."] if reasons else []
+    counts = {"draft.repeated": repeated, "draft.in_held_out": in_held_out}
+    reasons = [message(name, n=count) for name, count in counts.items() if count]
+    left = rows - in_held_out - repeated
+    return [message("draft.remain", left=left, rows=rows, reasons=reasons)] if reasons else []
 
 
 def _notes(missing: list[HeldOut], rows: int, respaced: int) -> list[str]:
     """Which `missing` splits were taken from so many training rows, and how many texts were changed."""
-    notes = []
+    notes: list[str] = []
     if missing:
-        shares = " and ".join(f"{held_out_share(name, rows):.0%} for {name}" for name in missing)
-        notes.append(f"Split off the training rows: {shares}, label by label; alike texts are on the same side.")
+        shares = [message("draft.share", share=held_out_share(name, rows), name=name) for name in missing]
+        notes.append(message("draft.split_off", shares=shares))
     if respaced:
-        notes.append(f"Tabs and line ends in {respaced} texts became spaces, which are the same to the model.")
+        notes.append(message("draft.respaced", n=respaced))
     return notes
 
 

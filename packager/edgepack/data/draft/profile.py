@@ -49,7 +49,7 @@ def profile(file: Path, advance: Callable[[int], None] = no_progress) -> FilePro
     """
     there = on_disk(file)
     if there.exists() and not there.is_file() and not there.is_dir():  # to open a pipe would wait for its writer
-        raise RecipeInvalidError(f"{file} is not a regular file", fix="write the rows to a file, and give that")
+        raise RecipeInvalidError(message("draft.irregular", file=str(file)), fix=message("draft.to_a_file"))
     encoding = "utf-8" if is_workbook(file) else likely_encoding(file)
     try:
         form = _form(file, encoding)
@@ -109,15 +109,15 @@ def _form(file: Path, encoding: str) -> RowFormat:
         return RowFormat(TAGGED, encoding=encoding)
     found = likely_separator(sample)
     if first.startswith(_FASTTEXT):
-        fix = r"convert it: sed -E 's/^__label__([^ ]+) +(.*)/\2\t\1/' " + f"{quote(file.name)} > rows.tsv"
-        raise RowError(1, "is a row of fastText, with its label in front", fix)
+        command = r"sed -E 's/^__label__([^ ]+) +(.*)/\2\t\1/' " + f"{quote(file.name)} > rows.tsv"
+        raise RowError(1, message("draft.fasttext"), message("encoding.convert", command=command))
     if first.startswith("{"):
-        fix = f"write each object on one line: jq -c . {quote(file.name)} > {quote(f'lines-{file.stem}.jsonl')}"
-        raise RowError(1, "begins a JSON object that goes on in the next lines", fix)
+        command = f"jq -c . {quote(file.name)} > {quote(f'lines-{file.stem}.jsonl')}"
+        raise RowError(1, message("draft.object_of_lines"), message("rows.one_per_line", command=command))
     is_named_csv = file.suffix.lower() == ".csv"
     if found is None and is_csv(sample, "\t"):
         if not is_named_csv:
-            raise RowError(1, "begins a table whose fields in quotes hold line ends", rename(file.name, ".csv"))
+            raise RowError(1, message("draft.quoted_line_ends"), rename(file.name, ".csv"))
         found = "\t"
     if found is None:
         raise RowError(1, message("mistake.no_row"), message("mistake.separate"))
@@ -150,8 +150,8 @@ def _of_cells(file: Path, form: RowFormat, lines: Rows) -> FileProfile:
     names = [name.strip() for name in first] if header else [str(number) for number in range(1, len(first) + 1)]
     found = counted_cells(file, form, names, chain([] if header else [first], next_rows, below), header=header)
     if not found.rows and not log.ended:
-        reason = f"the file has a header ({listed(name[:40] for name in names[:10])}) and no rows below it"
-        log.end("empty", None, reason, "give a file with rows")
+        reason = message("draft.no_rows", header=listed(name[:40] for name in names[:10]))
+        log.end("empty", None, reason, message("rows.give_rows"))
     if not found.rows:
         raise RecipeInvalidError(message("mistake.unusable", file=str(file), n=1), findings=log.findings())
     return replace(found, form=form._replace(separator=lines.separator))

@@ -25,11 +25,13 @@ from edgepack.data.gates import (
 )
 from edgepack.data.lengths import describe_lengths, suggest_max_length
 from edgepack.data.split_stats import SplitFacts
+from edgepack.messages import local, message
 from edgepack.recipe import hub
 from edgepack.recipe.model import Columns, LabelSeparator, SplitName
 from edgepack.recipe.yaml import scalar
-from edgepack.util.text import counted, mib, unprintable_replaced
+from edgepack.util.text import mib, unprintable_replaced
 from edgepack.util.text_digests import shortened
+from edgepack_runtime.messages import CHINESE, language
 from edgepack_runtime.rows.formats import TAGGED
 from edgepack_runtime.stats import metrics
 
@@ -40,11 +42,12 @@ _SHOWN_LABELS: Final = 10
 _CONFIDENCE: Final = 0.95
 _CALIBRATION_ROWS: Final = 256
 _MIN_CALIBRATION_ROWS: Final = 8  # that a recipe may have
-_OF: Final = {metrics.ENTITY_F1: "F1 of exact spans, with their labels", metrics.MICRO_F1: "F1 over all labels"}
+_OF: Final = {metrics.ENTITY_F1: "draft.of_spans", metrics.MICRO_F1: "draft.of_labels"}
 _TRIED_ACCURACY: Final = 0.9
 _SPLIT_NAMES: Final = ("train", "dev", "test", "data", "dataset", "all", "labels")  # file names that name no task
 _NAME_CHARACTERS: Final = 48
 _WIDTH: Final = 114
+_BREAK: Final = "\0"  # where a line may end without a space; no printable text has it
 
 
 @dataclass(frozen=True)
@@ -90,7 +93,9 @@ def recipe_text(draft: Draft) -> str:
     }
     fields |= {name: scalar(_relative(file, draft.recipe)) for name, file in draft.files.items()}
     template = Template((Path(__file__).parent / TEMPLATE).read_text(encoding="utf-8"))
-    return template.substitute(fields)
+    named = {found["named"] or found["braced"] for found in template.pattern.finditer(template.template)}
+    comments = {name: local(message(f"draft.{name}", **fields)) for name in named - fields.keys()}
+    return template.substitute(fields | comments)
 
 
 def folder_recipe(folder: Path, recipe: Path) -> str:
@@ -103,7 +108,7 @@ def folder_recipe(folder: Path, recipe: Path) -> str:
 def _columns(draft: Draft) -> str:
     """Lines of the section `data` that name the columns of texts and labels."""
     if all(format_of(file).kind == TAGGED for file in draft.files.values()):
-        return "  # Each line is a token and its tag, and a blank line ends a sentence: there are no columns to name."
+        return _comment([message("draft.no_columns")])
     columns = draft.columns
     if isinstance(columns.labels, tuple):
         named = {key: scalar(name) for key, name in columns.texts.items()}
@@ -121,16 +126,16 @@ def _columns(draft: Draft) -> str:
 def _accuracy(test: SplitFacts) -> str:
     """Lines of the accuracy gate, with limits that so many test rows can show; others are comments."""
     metric, rows = _measure(test)
-    of = [] if metric == metrics.ACCURACY else [f"metric: {metric} # {_OF[metric]}, in the {len(test)} test rows"]
+    of = [] if metric == metrics.ACCURACY else [f"metric: {metric} # {local(message(_OF[metric], rows=len(test)))}"]
     least = suggested_min(_majority(test), min(len(test), MOST_GATED_ROWS), _CONFIDENCE)
-    limit = f"min: {least:.2g} # raise it to what you need"
+    limit = f"min: {least:.2g} # {local(message('draft.raise'))}"
     points = suggested_drop(rows, _CONFIDENCE)
     if points is None:
-        drop = [f"# {_too_few(test)}", f"# max_drop_points: {SUGGESTED_DROPS[-1]}"]
+        drop = [f"# {local(_too_few(test))}", f"# max_drop_points: {SUGGESTED_DROPS[-1]}"]
     else:
-        tighter = f"; {rows} test rows show it to about ±{drop_half_width(rows, _CONFIDENCE):.1f}"
-        drop = [f"max_drop_points: {points} # that what ships may lose against the float encoder{tighter}"]
-    lines = [*(f"# {line}" for line in _known(test)), *of, limit, *drop, f"confidence: {_CONFIDENCE}"]
+        shown = message("draft.may_lose", rows=rows, points=drop_half_width(rows, _CONFIDENCE))
+        drop = [f"max_drop_points: {points} # {local(shown)}"]
+    lines = [*(f"# {local(line)}" for line in _known(test)), *of, limit, *drop, f"confidence: {_CONFIDENCE}"]
     return "\n".join(["  accuracy:", *(f"    {line}" for line in lines)])
 
 
@@ -150,10 +155,8 @@ def _known(test: SplitFacts) -> list[str]:
     known = proportion(round(_TRIED_ACCURACY * len(test)), len(test), _CONFIDENCE)
     said = unprintable_replaced(f"`{shortened(majority)}`")
     return [
-        f"A model that always says {said} has {_majority(test):.1%} of the {len(test)} test rows right; what ships "
-        "must be proven better.",
-        f"An accuracy of {known.value:.3f} on them is known to be between {known.low:.3f} and {known.high:.3f}, and "
-        f"passes a `min` below {known.low:.3f}.",
+        message("draft.majority", said=said, share=_majority(test), rows=len(test)),
+        message("draft.known", value=known.value, low=known.low, high=known.high),
     ]
 
 
@@ -173,10 +176,8 @@ def too_few_for_majority(test: SplitFacts) -> tuple[str, str] | None:
 
 def _too_few(test: SplitFacts) -> str:
     points = drop_half_width(_measure(test)[1], _CONFIDENCE)
-    return (
-        f"{counted(len(test), 'test row')} cannot show a limit of what INT8 loses: it is known to ±{points:.1f} "
-        f"points; {rows_for_drop(_CONFIDENCE)} are needed for a limit of {SUGGESTED_DROPS[-1]:g}."
-    )
+    needed, limit = rows_for_drop(_CONFIDENCE), SUGGESTED_DROPS[-1]
+    return message("draft.too_few", n=len(test), points=points, needed=needed, limit=limit)
 
 
 def _measure(test: SplitFacts) -> tuple[str, int]:
@@ -187,16 +188,17 @@ def _measure(test: SplitFacts) -> tuple[str, int]:
 
 def describe(facts: Mapping[SplitName, SplitFacts]) -> list[str]:
     """Rows and labels of three splits, in two lines."""
-    rows = ", ".join(f"{len(split)} {name}" for name, split in facts.items())
+    rows = [f"{len(split)} {name}" for name, split in facts.items()]
     train = facts["train"]
     ranked = sorted(train.label_rows.items(), key=lambda item: (-item[1], item[0]))
     shown = [f"`{shortened(label)}` {count} ({count / len(train):.1%})" for label, count in ranked[:_SHOWN_LABELS]]
-    more = ", ..." if len(ranked) > _SHOWN_LABELS else ""
-    return [f"Rows: {rows}.", f"{counted(len(ranked), 'label')} in train: {', '.join(shown)}{more}."]
+    shown += ["..."] if len(ranked) > _SHOWN_LABELS else []
+    return [message("draft.rows", parts=rows), message("draft.labels_in_train", n=len(ranked), shown=shown)]
 
 
 def _lengths(facts: Mapping[SplitName, SplitFacts]) -> str:
-    return describe_lengths({name: split.lengths for name, split in facts.items()}).capitalize() + "."
+    parts = describe_lengths({name: split.lengths for name, split in facts.items()}).fields["parts"]
+    return message("draft.estimated", parts=parts)
 
 
 def _name(source: Path) -> str:
@@ -213,5 +215,13 @@ def _relative(file: Path, recipe: Path) -> str:
 
 
 def _comment(lines: Iterable[str]) -> str:
-    wrapped = (textwrap.wrap(unprintable_replaced(line), _WIDTH, break_long_words=False) for line in lines)
+    wrapped = (_wrapped(unprintable_replaced(local(line))) for line in lines)
     return "\n".join(f"  # {line}" for line in chain.from_iterable(wrapped))
+
+
+def _wrapped(line: str) -> list[str]:
+    """The lines of a comment. A Chinese one is broken behind its punctuation, and its characters are wide."""
+    chinese = language() == CHINESE
+    marked = re.sub("([，；：。])", rf"\1{_BREAK} ", line) if chinese else line
+    found = textwrap.wrap(marked, _WIDTH // 2 if chinese else _WIDTH, break_long_words=False)
+    return [one.replace(f"{_BREAK} ", "").replace(_BREAK, "") for one in found]

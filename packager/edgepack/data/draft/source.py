@@ -17,6 +17,7 @@ from edgepack.data.splits import counted_bytes
 from edgepack.data.tables import read_rows
 from edgepack.data.workbooks import other_sheets
 from edgepack.errors import RecipeInvalidError
+from edgepack.messages import message
 from edgepack.progress import Progress
 from edgepack.recipe.finding_log import FindingLog
 from edgepack.recipe.messages import listed
@@ -25,14 +26,12 @@ from edgepack.recipe.paths import is_workbook, on_disk, sheet_of
 from edgepack.recipe.validate_data import TABLE_SUFFIXES, TAGGED_SUFFIXES
 from edgepack.util.text_digests import visible
 from edgepack_runtime.rows.encodings import CONVERTED
-from edgepack_runtime.rows.formats import JSON, SEPARATORS, TAGGED, RowFormat
+from edgepack_runtime.rows.formats import JSON, TAGGED, RowFormat
 from edgepack_runtime.rows.lines import RowError
 
 _ENCODINGS: Final = {"utf-8": "UTF-8"} | {encoding.codec: encoding.name for encoding in CONVERTED}
-# What is not `separated by` the separator, and columns that are not called as their keys.
-_SEPARATED: Final = {"\t": "tab-separated", ",": "comma-separated", "|": "separated by |"}
 _MOST_SHEETS: Final = 8  # that are looked at for a table
-_CALLED: Final = {"text_pair": "second text", "labels": "any number of labels"}
+_SEPARATED: Final = {"\t": "draft.by_tabs", ",": "draft.by_commas", "|": "draft.by_bars", ";": "draft.by_semicolons"}
 
 
 @dataclass(frozen=True)
@@ -73,26 +72,30 @@ class DraftSource:
     def describe(self) -> str:
         """Form, columns and task of the file, in one line."""
         if self.form.kind == TAGGED:
-            return f"{self.file}: {self._encoding}, a token and its tag on each line; {self.columns.task}"
+            tagged = message("draft.tagged", encoding=self._encoding)
+            return message("draft.about", file=str(self.file), parts=[tagged, self.columns.task])
+        form: list[str]
         separator = self.form.separator
         if is_workbook(self.file):
             others = other_sheets(self.file)
-            form = f"the first sheet, without {listed(others)}" if others else "a sheet"
+            form = [message("draft.first_sheet", others=listed(others)) if others else message("draft.sheet")]
         elif separator is None:
-            form = f"{self._encoding}, {'texts and annotations of brat' if self.file.is_dir() else JSON}"
+            form = [self._encoding, message("draft.brat") if self.file.is_dir() else JSON]
         else:
-            form = f"{self._encoding}, {_SEPARATED.get(separator, f'separated by {SEPARATORS[separator]}')}"
+            form = [self._encoding, message(_SEPARATED[separator])]
+        if separator is not None:
+            form.append(message("draft.header" if self.header else "draft.headless"))
         flags = self.columns.labels if isinstance(self.columns.labels, tuple) else ()
         named = self.columns.texts if flags else self.columns.wanted
-        columns = ", ".join(f"{_CALLED.get(key, key)} in `{name}`" for key, name in named.items())
+        columns: list[str] = [message(f"draft.{key}", name=name) for key, name in named.items()]
         if flags:
-            columns += f", and {listed(map(visible, flags))} hold 1 or 0 for one label each"
+            columns.append(message("draft.flags", names=listed(map(visible, flags))))
         elif self.columns.answer == "labels" and self.form.separator is not None:
             separators = (self.label_separator,) if isinstance(self.label_separator, str) else self.label_separator
-            columns += f" with {listed(separators)} between them"
-        head = "" if self.form.separator is None else ", with a header" if self.header else ", without a header"
-        task = "" if self.columns.wanted.keys() == {"text", "label"} else f"; {self.columns.task}"
-        return f"{self.file}: {form}{head}; {columns}{task}"
+            columns[-1] = message("draft.between", column=columns[-1], separators=listed(separators))
+        task = [] if self.columns.wanted.keys() == {"text", "label"} else [self.columns.task]
+        parts = [*(message("list.comma", parts=each) for each in (form, columns)), *task]
+        return message("draft.about", file=str(self.file), parts=parts)
 
     @property
     def _encoding(self) -> str:
@@ -136,5 +139,5 @@ def look_at(name: SplitName, file: Path, progress: Progress) -> DraftSource:
     with counted_bytes(f"reading {file.name}", [file], progress) as advance:
         facts = read_facts(name, file, columns, advance, found.form, separator)
     if facts.log.ended or not len(facts):
-        raise RecipeInvalidError(f"no recipe was drafted for {file}", findings=facts.log.findings())
+        raise RecipeInvalidError(message("draft.none", file=str(file)), findings=facts.log.findings())
     return DraftSource(file, found.form, found.header, columns, facts, separator)

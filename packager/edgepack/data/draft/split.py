@@ -21,6 +21,7 @@ from edgepack.data.split_checks import repeated_rows
 from edgepack.data.split_stats import SplitFacts
 from edgepack.recipe.finding_log import FindingLog
 from edgepack.recipe.model import Columns, HeldOut, SplitName
+from edgepack_runtime.rows.reader import line_of_fields
 from edgepack_runtime.util.fs import random_name
 from edgepack_runtime.util.spans import Span
 
@@ -143,7 +144,7 @@ class Written:
         if isinstance(row.label, str):
             row = self._respace(row, row.label)
             fields = [row.text, *([] if row.text_pair is None else [row.text_pair]), str(row.label)]
-            self._streams[name].write("\t".join(fields) + "\n")
+            self._streams[name].write(line_of_fields(fields, "\t") + "\n")
         else:
             self._streams[name].write(json.dumps(_document(row, self.columns), ensure_ascii=False) + "\n")
         self.facts[name].add(line, row)

@@ -23,7 +23,7 @@ from edgepack.recipe.model import SPLIT_NAMES, Recipe, SplitName
 
 WORDS = ("房间很大", "早餐不错", "服务热情", "位置方便", "价格公道", "有点吵")
 ROWS = [(f"{WORDS[n % 6]}，第 {n} 次来{WORDS[n // 6 % 6]}", "正面" if n % 3 else "负面") for n in range(120)]
-GOLDEN = Path(__file__).parents[2] / "golden" / "draft.yaml"
+GOLDENS = Path(__file__).parents[2] / "golden"
 
 
 def table(file: Path, separator: str = "\t", encoding: str = "utf-8", header: bool = True) -> Path:
@@ -49,10 +49,15 @@ def drafted(data: Path, recipe: Path) -> Drafted:
     return draft({"train": data}, recipe, SILENT)
 
 
-def test_a_draft_is_the_golden_recipe(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("locale", "golden"), [("en_US.UTF-8", "draft.yaml"), ("zh_CN.UTF-8", "draft.zh.yaml")])
+def test_a_draft_is_the_golden_recipe(
+    locale: str, golden: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LC_ALL", locale)
     (tmp_path / "hotel").mkdir()
     drafted(table(tmp_path / "hotel" / "reviews.tsv"), tmp_path / "recipe.yaml")
-    assert_golden((tmp_path / "recipe.yaml").read_text(encoding="utf-8"), GOLDEN)
+    made(tmp_path / "recipe.yaml")
+    assert_golden((tmp_path / "recipe.yaml").read_text(encoding="utf-8"), GOLDENS / golden)
 
 
 @pytest.mark.parametrize(

@@ -19,6 +19,7 @@ from edgepack_runtime.device import cores, doctor, info, jetson, nvidia
 from edgepack_runtime.device.jetson import JetsonFacts
 from edgepack_runtime.device.nvidia import CudaFacts
 from edgepack_runtime.errors import EnvironmentUnfitError
+from edgepack_runtime.messages import message
 
 
 @pytest.fixture
@@ -38,6 +39,17 @@ def test_a_quota_below_one_core_is_named(manifest: Manifest, monkeypatch: pytest
     monkeypatch.setattr(cores, "cores", lambda: cores.Cores(8, 8, 1 / 3))
     (check,) = [check for check in doctor.check_device(manifest) if check.check == "cpu"]
     assert ", 0.33 of a core, " in check.what
+
+
+def test_checks_are_shown_in_chinese(manifest: Manifest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LC_ALL", "zh_CN.UTF-8")
+    checks = [
+        *doctor.check_device(manifest, prefix=tmp_path),
+        doctor.Check("python", True, "CPython", message("doctor.only_root", python="p", folder="f"), "fix"),
+    ]
+    shown = doctor.render(checks)
+    assert "可以写入" in shown and "原因：安装后只有 root 能启动它" in shown and "解决办法：fix" in shown
+    assert not {"available", "needed", "loaded", "written", "complete", "why", "needs"} & set(shown.split())
 
 
 def test_this_machine_is_fit_for_a_bundle_made_for_it(manifest: Manifest, tmp_path: Path) -> None:

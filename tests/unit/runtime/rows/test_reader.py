@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from edgepack_runtime.rows.formats import BY_SUFFIX
 from edgepack_runtime.rows.lines import RowError
-from edgepack_runtime.rows.reader import BROKEN_CSV, Rows
+from edgepack_runtime.rows.reader import BROKEN_CSV, Rows, line_of_fields
 
 BAD = object()
 
@@ -191,6 +191,12 @@ def test_quotes_in_a_table_of_tabs_are_judged_by_their_line_alone(line: str, fie
     rows = [f"{number}\t好" for number in range(2, 9)]
     found = read(".tsv", "\n".join(["id\ttext", line, *rows, line]) + "\n")
     assert found == [(1, ["id", "text"]), (2, fields), *((n + 1, [f"{n}", "好"]) for n in range(2, 9)), (10, fields)]
+
+
+@given(st.lists(st.lists(st.text('"\t好 :', max_size=6), min_size=2, max_size=2), min_size=1, max_size=6))
+def test_fields_without_line_ends_survive_being_written_as_a_line(rows: list[list[str]]) -> None:
+    lines = ["id\ttext", *(line_of_fields(fields, "\t") for fields in rows)]
+    assert [fields for _, fields in read(".tsv", "\n".join(lines) + "\n")] == [["id", "text"], *rows]
 
 
 def test_a_table_of_tabs_with_names_in_quotes_is_read_as_a_csv() -> None:
