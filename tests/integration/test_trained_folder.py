@@ -217,6 +217,9 @@ def test_the_layout_of_hugging_face_has_the_same_logits(
 
 def test_labels_in_another_order_are_an_error_that_names_the_right_one(labelled: Given, tmp_path: Path) -> None:
     given = copied(labelled, tmp_path / "copy")
+    config = tmp_path / "copy" / "trained" / "config.json"
+    fields = json.loads(config.read_bytes())
+    config.write_text(json.dumps({**fields, "id2label": {n: f"LABEL_{n}" for n in range(3)}}), encoding="utf-8")
     done = given.project.edgepack("build", "recipe.yaml", "--set", "model.labels=[c, b, a]")
     assert done.returncode == 3, done.stderr
     assert "as c, b, a (the recipe), and " in done.stderr

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Sequence
+from shlex import quote
 from typing import Final
 
 from edgepack.data.column_counts import MAX_VALUES, Column, FileProfile
@@ -14,22 +17,26 @@ from edgepack.data.detect import (
     TEXT_NAMES,
     TOKEN_NAMES,
     are_measurements,
+    is_tag_per_row,
     measurements_finding,
 )
 from edgepack.errors import RecipeInvalidError
 from edgepack.recipe.findings import Finding
 from edgepack.recipe.messages import listed
 from edgepack.recipe.model import Columns
+from edgepack.recipe.paths import is_workbook
 from edgepack.tasks.several_labels import FLAGS
 from edgepack.tasks.tags import is_tag
 from edgepack.util.text_digests import visible
-from edgepack_runtime.rows.formats import TAGGED
+from edgepack_runtime.rows.formats import JSON, TAGGED
 
 _LONGEST_LABEL: Final = 40  # characters on average; longer cells are texts
 _WRITTEN_NAMES: Final = (
     *(*LABEL_NAMES, "answer", "output", "response", "summary", "translation", "回答", "摘要", "译文", "翻译"),
     *("zh", "en", "ja", "ko", "de", "fr", "es", "ru"),
 )
+_LONGEST_TOKEN: Final = 12  # characters on average
+_SENTENCE_NAME: Final = re.compile(r"sent|doc|句|(?:^|[_ ])id$", re.IGNORECASE)
 _SHORTEST_TEXT: Final = 6  # characters on average of the second of two texts; a name has fewer
 
 
@@ -111,6 +118,12 @@ def _tokens(found: FileProfile, answers: FileProfile) -> Columns | None:
         for column in answers.columns
         if column.lists > column.of_words + column.of_none and column.name.lower() in (*SPAN_NAMES, *TAG_NAMES)
     ]
+    per_row = next((column for column in found.columns if is_tag_per_row(column.values)), None)
+    if per_row is not None:
+        word = _word(found, per_row)
+        if word is not None:
+            reason = f"each row is one token (`{visible(word.name)}`) and its tag (`{visible(per_row.name)}`)"
+            raise _refusal(found, f"{reason}, and rows are whole texts", _as_conll(found, word, per_row))
     if odd:
         reason = (
             f"the lists in {listed(odd)} hold neither labels, nor spans as objects with `start` and `end`, nor tags"
@@ -118,6 +131,37 @@ def _tokens(found: FileProfile, answers: FileProfile) -> Columns | None:
         fix = 'write spans as in [{"start": 0, "end": 2, "label": "city"}], tags as in ["B-city", "I-city"]'
         raise _refusal(found, reason, fix)
     return None
+
+
+def _word(found: FileProfile, tag: Column) -> Column | None:
+    """The column of the tokens beside a tag in each row."""
+    others = [column for column in found.columns if column is not tag and column.filled and not column.lists]
+    others = [column for column in others if not _SENTENCE_NAME.search(column.name)]
+    named = [column for column in others if {column.name.lower(), f"{column.name.lower()}s"} & {*TOKEN_NAMES}]
+    words = [column for column in named or others if column.mean_length <= _LONGEST_TOKEN]
+    return max(words, key=lambda column: (len(column.values), column.prose), default=None)
+
+
+def _as_conll(found: FileProfile, word: Column, tag: Column) -> str:
+    """The command that writes a table of tokens as CoNLL has them; a new sentence begins where its column changes."""
+    name = found.file.name
+    if found.form.kind == JSON or is_workbook(found.file):
+        return "write each token, a tab and its tag on a line of a .conll file, and a blank line between two sentences"
+    place = {column.name: f"r[{index}]" for index, column in enumerate(found.columns)}
+    kept = [column for column in found.columns if _SENTENCE_NAME.search(column.name) and column not in (word, tag)]
+    new = next((place[column.name] for column in kept if 2 * len(column.values) <= found.rows), "")
+    encoding = "utf-8-sig" if found.form.encoding == "utf-8" else found.form.encoding
+    separator = found.form.separator
+    written = "" if separator == "," else f", delimiter={json.dumps(separator)}"
+    rows = f"csv.reader(open({json.dumps(name, ensure_ascii=False)}, encoding={json.dumps(encoding)}){written})"
+    pair = f'{place[word.name]}+"\\t"+{place[tag.name]}'
+    if new:
+        line = f'"\\n"*(p!=""!={new}!=p)+{pair}'
+        code = f'import csv; p=""; [print({line}) or (p:={new} or p) for r in [*{rows}][{int(found.header)}:] if r]'
+    else:
+        code = f'import csv; [print({pair} if r else "") for r in [*{rows}][{int(found.header)}:]]'
+    target = quote(f"{found.file.stem}.conll")
+    return f"convert it: python3 -c {quote(code)} > {target}, then `edgepack init {target}`"
 
 
 def _flags(found: FileProfile) -> list[Column]:

@@ -14,6 +14,7 @@ from edgepack.tasks.cells import json_list, labels_in
 from edgepack.tasks.labelled_spans import are_spans
 from edgepack.tasks.tags import is_tag
 from edgepack_runtime.rows.formats import RowFormat
+from edgepack_runtime.rows.label_cells import NOTHING_WRITTEN
 
 MAX_VALUES: Final = 1000  # different values that are counted; a column of labels has fewer
 _LONGEST_VALUE: Final = 200
@@ -56,7 +57,7 @@ class Column:
             self._add_items(found if isinstance(found, list) else [])
             return
         text = "" if value is None else str(value).strip()
-        if not text:
+        if not text or text in NOTHING_WRITTEN:
             return
         self.filled += 1
         self._add_text(text)

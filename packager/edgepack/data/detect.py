@@ -11,6 +11,7 @@ from edgepack.messages import message
 from edgepack.recipe.messages import listed
 from edgepack.tasks.tags import is_tag
 from edgepack.util.text_digests import visible
+from edgepack_runtime.util.spans import OUTSIDE
 
 TEXT_NAMES: Final = (
     *("text", "sentence", "review", "content", "comment", "title", "query", "question", "body", "message"),
@@ -27,6 +28,8 @@ SPAN_NAMES: Final = ("spans", "entities", "ner", "tags", "label")
 _AGREEMENT: Final = 0.9  # of the lines or values of a sample must be alike
 _LONGEST_NAME: Final = 40  # characters of a column's name; longer cells are texts
 _NUMBER: Final = re.compile(r"[-+]?(\d+|\d*[.,]\d+)(e[-+]?\d+)?%?", re.IGNORECASE)
+_PLAIN_NUMBER: Final = re.compile(r"[-+]?\d{1,15}(\.\d{1,15})?")
+_SCALE: Final = 5
 _GRADES: Final = 20  # different numbers that may be labels: 0.5, 1, ... 10 stars
 _LABEL_SEPARATORS: Final = ("|", ";", ",", "、", "；", "，", "/")
 _RECURRENCE: Final = 1.5  # times that a label must occur, on average
@@ -39,6 +42,11 @@ def looks_tagged(lines: Sequence[str]) -> bool:
     filled = [line.split() for line in lines if line.strip()]
     tags = [fields[-1] for fields in filled if len(fields) > 1 and is_tag(fields[-1])]
     return len(tags) >= _AGREEMENT * len(filled) and any(tag != "O" for tag in tags)
+
+
+def is_tag_per_row(values: Collection[str]) -> bool:
+    """Whether the values of a column are the tags of single tokens: of two forms at least, as `O` and `B-x`."""
+    return OUTSIDE in values and len(values) > 1 and all(map(is_tag, values))
 
 
 def separator_between_labels(distinct_cells: Collection[str]) -> str | None:
@@ -71,6 +79,14 @@ def are_measurements(distinct_values: Collection[str]) -> bool:
     numbers = [value for value in distinct_values if _NUMBER.fullmatch(value.strip())]
     with_fraction = sum("." in value or "," in value for value in numbers)
     return total > _GRADES and len(numbers) >= _AGREEMENT * total and with_fraction * 2 > len(numbers)
+
+
+def may_be_measurements(labels: Collection[str]) -> bool:
+    """Whether labels are numbers that may be measurements: many whole ones, or more halves than a scale of five has."""
+    numbers = [float(label) for label in labels if _PLAIN_NUMBER.fullmatch(label)]
+    if len(numbers) < _AGREEMENT * len(labels):
+        return False
+    return len(numbers) > (_GRADES if all(number.is_integer() for number in numbers) else _SCALE)
 
 
 def measurements_finding(column: str, values: Collection[str]) -> tuple[str, str]:

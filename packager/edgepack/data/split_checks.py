@@ -12,14 +12,20 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from edgepack.data.detect import are_measurements, measurements_finding, mixed_separators, separator_between_labels
+from edgepack.data.detect import (
+    are_measurements,
+    may_be_measurements,
+    measurements_finding,
+    mixed_separators,
+    separator_between_labels,
+)
 from edgepack.data.split_stats import SplitFacts
 from edgepack.messages import joined, message
 from edgepack.recipe.finding_log import MAX_LISTED
 from edgepack.recipe.findings import Finding, Severity
 from edgepack.recipe.messages import listed
 from edgepack.recipe.model import Choice, SplitName
-from edgepack.util.text_digests import shortened, without_unseen
+from edgepack.util.text_digests import shortened, visible, without_unseen
 
 # Message about a difference, and the normalisation that removes it; the first that does is named.
 _DIFFERENCES: Final[Sequence[tuple[str, Callable[[str], str]]]] = (
@@ -202,9 +208,15 @@ def _check_separated(train: SplitFacts) -> None:
 
 
 def _check_measured(train: SplitFacts) -> None:
-    if train.columns.answer == "label" and are_measurements(train.label_rows):
-        log = train.log
-        log.add("measurements", "warning", None, *measurements_finding(train.columns.wanted["label"], train.label_rows))
+    if train.columns.answer != "label":
+        return
+    column, labels = train.columns.wanted["label"], train.label_rows
+    if are_measurements(labels):
+        train.log.add("measurements", "warning", None, *measurements_finding(column, labels))
+    elif may_be_measurements(labels):
+        shown = listed(sorted(labels)[:3])
+        reason = message("found.numbers", column=visible(column[:40]), count=len(labels), shown=shown)
+        train.log.add("measurements", "warning", None, reason, message("found.bins_or_classes"))
 
 
 def _check_balance(train: SplitFacts) -> None:

@@ -14,6 +14,7 @@ from edgepack.data.split_checks import MIN_LABEL_ROWS
 from edgepack.data.unlabelled import further_texts
 from edgepack.errors import RecipeInvalidError
 from edgepack.messages import message
+from edgepack.recipe import trained_folder
 from edgepack.recipe.encoder_shapes import shape_of_model
 from edgepack.recipe.findings import Finding
 from edgepack.recipe.messages import did_you_mean, listed
@@ -64,11 +65,16 @@ def row_findings(recipe: TextKinds, rows: LabelledRows, file: Path | None = None
 
 def check_suited(recipe: TextKinds, rows: LabelledRows, file: Path | None = None) -> list[Finding]:
     """Warnings about a valid recipe and valid data. `file` is what findings name; else the recipe's name."""
-    limits, problems = {}, []  # a linear model truncates nothing
+    limits: dict[str, int] = {}  # a linear model truncates nothing
+    problems: list[tuple[str, str]] = []
     if isinstance(recipe, ImportedTextRecipe):
         limits = {"model.max_length": recipe.model.max_length}
     elif isinstance(recipe, FolderRecipe):
         limits = {"model.max_length": recipe.max_length}
+        trained = trained_folder.read(Path(recipe.model.folder)).max_length
+        if 0 < trained < recipe.max_length:
+            reason = message("found.longer_than_trained", wanted=recipe.max_length, trained=trained)
+            problems.append((reason, message("found.trained_length", wanted=recipe.max_length, trained=trained)))
     else:
         problems += _samples(recipe, rows.train_rows, len(rows.labels))
     if isinstance(recipe, Recipe):

@@ -32,6 +32,10 @@ OLD_CONFIG: Final = "model_config.json"  # of PaddleNLP before 2.5
 WEIGHTS: Final = (PADDLE_WEIGHTS, "model_state.safetensors", *HUGGINGFACE_WEIGHTS)  # the first existing one counts
 LABEL_FILES: Final = ("label_list.txt", "label.txt", "labels.txt", "label_dict.json")  # of PaddleNLP's examples
 _FIX: Final = "give the folder that `save_pretrained` or a Trainer's `save_model` wrote, with its head"
+_TOKENIZER_FIX: Final = (
+    "remove the setting from the tokenizer's files if no text needs it, and train and evaluate the model so; else ship "
+    "your own tokenizer with a handler (docs/how-to/your-own-model.md)"
+)
 _ADAPTERS: Final = (
     "adapter_config.json", "adapter_model.safetensors", "adapter_model.bin", "lora_config.json",
     "lora_model_state.pdparams", "prefix_config.json",
@@ -205,10 +209,12 @@ def _problems(folder: Path, fields: Mapping[str, Any], name: str, *, is_paddle: 
         problems.append(f"{CONFIG_FILE} does not describe an ERNIE or a BERT")
     if is_paddle and fields.get("pool_act", "tanh") != "tanh":
         problems.append(f"`pool_act` is {str(fields['pool_act'])[:40]}, and only tanh can be converted")
-    problems += huggingface_config.tokenizer_problems(folder)
+    unlike = huggingface_config.tokenizer_problems(folder)
+    for problem in unlike:
+        yield f"the runtime would tokenize texts otherwise: {problem}", _TOKENIZER_FIX
     if not any(is_file(folder / one) for one in (VOCAB_NAME, FAST_TOKENIZER)):
         problems.append(f"it lacks {VOCAB_NAME}")
-    elif not problems:
+    elif not problems and not unlike:
         problems += huggingface_config.vocabulary_problems(folder, fields.get("vocab_size"))
     for problem in problems:
         yield f"it cannot be converted: {problem}", CHECKPOINT_FIX

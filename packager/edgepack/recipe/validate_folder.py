@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from edgepack.recipe import trained_folder
+from edgepack.recipe.encoder_shapes import CONFIG_FILE
 from edgepack.recipe.messages import listed
 from edgepack.recipe.model import FolderRecipe
 from edgepack.recipe.paths import check_there, is_file
@@ -110,6 +111,11 @@ def check_labels(recipe: FolderRecipe) -> Iterator[Problem]:
         known = f": {listed(found.labels[:20])} ({found.labels_from})" if given and found.labels is not None else ""
         reason = f"{source} has {len(labels)} labels, {listed(labels[:20])}, and the model has {found.outputs}{known}"
         yield where, reason, "write `model.labels` in the order of the outputs"
+        return
+    if given and found.labels_from == CONFIG_FILE and found.labels is not None and tuple(labels) != found.labels:
+        same = "in another order" if set(labels) == set(found.labels) else "with other names"
+        reason = f"it is {listed(labels[:20])}, and `id2label` of config.json is {listed(found.labels[:20])}, {same}"
+        yield where, reason, "remove it; or, if the model was trained with these, correct `id2label` in config.json"
         return
     yield from ((where, reason, fix) for reason, fix in _label_problems(labels, recipe.task))
 

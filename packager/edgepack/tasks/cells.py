@@ -13,6 +13,7 @@ from edgepack.recipe.finding_log import FindingLog
 from edgepack.recipe.yaml import has_surrogate
 from edgepack.tasks.task import Values
 from edgepack.util.text_digests import shortened
+from edgepack_runtime.rows.label_cells import NOTHING_WRITTEN, python_list
 from edgepack_runtime.util.texts import is_unseen
 
 NO_AGREEMENT: Final = "-"
@@ -102,6 +103,10 @@ def label_of(line: int, value: object, log: FindingLog) -> str | None:
         reason = f"the label is `{NO_AGREEMENT}`, which means in CLUE's files that nobody agreed on one: left out"
         log.add("rows without an agreed label", "warning", line, reason, "remove the row, or give it a label")
         return None
+    if label in NOTHING_WRITTEN:
+        reason = f"the row has no label: it is written as `{label}`, and left out"
+        log.add(f"rows with `{label}` as label", "warning", line, reason, message("found.give_label"))
+        return None
     if is_unseen(label):
         log.add("rows without a label", "error", line, _emptiness("label", label), message("found.give_label"))
         return None
@@ -143,12 +148,13 @@ def _is_path(item: object) -> bool:
 
 
 def parsed(value: object) -> object:
-    """The list or object in a cell that holds one as JSON; any other value as it is."""
+    """The list or object in a cell that holds one as JSON, or a list of strings as Python; any other value as it is."""
     if isinstance(value, str) and value.lstrip()[:1] in ("[", "{"):
         try:
             found: object = json.loads(value)
         except (ValueError, RecursionError):
-            return value
+            strings = python_list(value)
+            return value if strings is None else strings
         # The cell was checked as text before, in which an escape is six characters.
         return value if has_half(found) else found
     return value

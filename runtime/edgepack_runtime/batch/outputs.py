@@ -9,8 +9,6 @@ formula gets an apostrophe before it (OWASP, "CSV Injection").
 from __future__ import annotations
 
 import contextlib
-import csv
-import io
 import json
 import re
 from typing import Any, Iterator, List, Mapping, Sequence
@@ -20,7 +18,6 @@ from edgepack_runtime.errors import UsageError
 from edgepack_runtime.rows.formats import TABLES
 from edgepack_runtime.tasks.task import Output
 
-_END = "\r\n"
 _MARK = "\ufeff"  # without it some programs take UTF-8 for another encoding
 # Full-width signs begin a formula too where Chinese or Japanese is typed. A .tsv has no quoting, but its readers may.
 _SIGNS = r"[=+\-@\uff1d\uff0b\uff0d\uff20]"
@@ -80,12 +77,10 @@ class Form:
         self._by_label = [output.name for output in outputs if self._labels and output.by_label]
         self._keys = [key for key in self._all_keys if key not in self._by_label]
         self._texts = ("text", "text_pair")[: 1 + pairs]
-        self._buffer = io.StringIO()
-        # A cell with either character of the line end is quoted.
-        options: Any = {"lineterminator": _END, "delimiter": delimiter}
-        if suffix == ".tsv":
-            options.update(delimiter="\t", quoting=csv.QUOTE_NONE, quotechar=None)
-        self._rows = csv.writer(self._buffer, **options)
+        # A .tsv has no quoting.
+        self._quoted = suffix != ".tsv"
+        self._delimiter = delimiter if self._quoted else "\t"
+        self._special = re.compile(rf'["\r\n{re.escape(delimiter)}]' if self._quoted else r"[\t\r\n]")
 
     def header(self) -> str:
         """The header line of a table; empty for JSON lines.
@@ -100,7 +95,7 @@ class Form:
         names = [self._free(name) for name in added]
         try:
             return (_MARK if self._mark else "") + self._line([*given, *names])
-        except csv.Error as error:
+        except _UnquotedError as error:
             raise UsageError(
                 "the output cannot hold the names of the columns", why=str(error), fix="write a .jsonl file"
             ) from error
@@ -122,10 +117,10 @@ class Form:
         scores = [found[key][label] for key in self._by_label for label in self._labels]
         try:
             return self._line([*fields, *(_cell(found[key]) for key in self._keys), *scores])
-        except csv.Error as error:
+        except _UnquotedError as error:
             raise UsageError(
                 f"a .tsv file cannot hold the answer to line {row.line}",
-                why="it has no quotation marks, and a cell holds a tab or a line break",
+                why=str(error),
                 fix="write a .csv or .jsonl file",
             ) from error
 
@@ -135,7 +130,7 @@ class Form:
             return json.dumps(dict.fromkeys(self._all_keys), ensure_ascii=False) + "\n"
         empty = [""] * (len(self._keys) + len(self._labels))
         if self._columns and row.fields:
-            with contextlib.suppress(csv.Error):
+            with contextlib.suppress(_UnquotedError):
                 return self._line([*row.fields, *empty])
         return self._line([""] * len(self._columns or self._texts) + empty)
 
@@ -147,10 +142,18 @@ class Form:
         return [text.rstrip("\r\n") for text in texts]  # a .tsv cannot hold line ends
 
     def _line(self, cells: List[Any]) -> str:
-        self._buffer.seek(0)
-        self._buffer.truncate()
-        self._rows.writerow(cells if self._raw_cells else _inert(cells))
-        return self._buffer.getvalue()[: -len(_END)] + "\n"
+        """The line of a row. Not by `csv.writer`: what it quotes, and whether it takes NUL, depends on the Python."""
+        texts = ["" if cell is None else str(cell) for cell in (cells if self._raw_cells else _inert(cells))]
+        for place, text in enumerate(texts):
+            if self._special.search(text):
+                if not self._quoted:
+                    raise _UnquotedError("it has no quotation marks, and a cell holds a tab or a line break")
+                texts[place] = '"{}"'.format(text.replace('"', '""'))
+        return self._delimiter.join(texts) + "\n"
+
+
+class _UnquotedError(ValueError):
+    """A cell needs quotation marks, which a .tsv does not have."""
 
 
 def _cell(value: Any) -> Any:

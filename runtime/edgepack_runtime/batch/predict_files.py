@@ -17,6 +17,7 @@ from edgepack_runtime.bundle.manifest import MANIFEST_NAME
 from edgepack_runtime.errors import EnvironmentUnfitError, StageFailedError, UsageError
 from edgepack_runtime.install.locate import locate
 from edgepack_runtime.messages import message
+from edgepack_runtime.rows.label_cells import label_in
 from edgepack_runtime.stats.intervals import proportion
 from edgepack_runtime.util.fs import os_errors
 from edgepack_runtime.util.progress import Log, Progress
@@ -180,7 +181,7 @@ class _Run:
                 error = refused
         if error is None:
             self._output.add(line, _content(row))
-            if self._labels is not None and (label := row.fields[self._labels].strip()):
+            if self._labels is not None and (label := label_in(row.fields[self._labels])):
                 self._judged += 1
                 self._right += label == prediction.label
             return

@@ -131,10 +131,14 @@ class Rows:
 
     def _csv_lines(self) -> Iterator[str]:
         """Lines for the csv module, which does not split at the `\\r` that ends lines of old Macs."""
+        # MySQL writes nothing as `\N`. The csv module would read the escaped letter, and `N` may be a label.
+        nothing = re.compile(rf"(?<![^{re.escape(self.separator)}])\\N(?=[{re.escape(self.separator)}\r\n]|\Z)")
         for line in itertools.islice(self.lines, int(self._dialect.is_said), None):
             self._row_bytes += len(line)
             if self._row_bytes > MAX_LINE_BYTES:
                 return
+            if self._dialect.escaped and "\\N" in line:
+                line = nothing.sub(r"\\\\N", line)
             if _NUL in line:
                 self._holds_nul, line = True, line.replace(_NUL, _OTHER)
             if "\r" in line.rstrip("\r\n"):

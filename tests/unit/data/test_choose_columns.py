@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import csv
 import json
+import shlex
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -10,7 +14,10 @@ import pytest
 from edgepack.data.choose_columns import choose_columns
 from edgepack.data.column_counts import Column
 from edgepack.data.draft.profile import profile
+from edgepack.data.files import format_of, opened
+from edgepack.data.tagged_tokens import sentences
 from edgepack.errors import RecipeInvalidError
+from edgepack.recipe.finding_log import FindingLog
 from edgepack.recipe.model import Columns
 
 TEXTS = [f"第{number}位客人说房间很{'大' if number % 2 else '小'}，早餐也还可以" for number in range(24)]
@@ -269,3 +276,40 @@ def test_tags_between_spaces_are_no_written_answers(tmp_path: Path) -> None:
 def test_columns_of_texts_without_their_labels_are_not_called_generation(tmp_path: Path) -> None:
     texts: list[object] = [[f"{text}。"] for text in TEXTS]
     assert refused(json_lines(tmp_path, texts, texts, names="good bad")).startswith("no column seems to hold")
+
+
+TAGGED_SENTENCES = [
+    [("上海", "B-city"), ("的", "O"), ("雨", "O")],
+    [("None", "O"), ("苏", "B-city"), ('州"', "I-city")],
+] * 6
+
+
+@pytest.mark.parametrize("form", ["ids", "first", "blank"])
+def test_a_table_of_a_token_and_its_tag_is_refused_with_a_command_that_converts_it(tmp_path: Path, form: str) -> None:
+    rows: list[list[object]] = [] if form == "blank" else [["Sentence #", "word", "pos", "tag"]]
+    for number, sentence in enumerate(TAGGED_SENTENCES):
+        for place, (token, tag) in enumerate(sentence):
+            number_cell = f"s{number}" if form == "ids" or place == 0 else ""
+            rows.append([token, tag] if form == "blank" else [number_cell, token, "N", tag])
+        rows += [[]] if form == "blank" else []
+    path = tmp_path / "its tokens.csv"
+    with path.open("w", encoding="utf-8", newline="") as stream:
+        csv.writer(stream, lineterminator="\n").writerows(rows)
+    with pytest.raises(RecipeInvalidError) as error:
+        choose_columns(profile(path))
+    (finding,) = error.value.findings
+    assert finding.reason.startswith("each row is one token (`")
+    command = finding.fix.removeprefix("convert it: ").partition(", then")[0]
+    subprocess.run(command.replace("python3", shlex.quote(sys.executable), 1), shell=True, cwd=tmp_path, check=True)
+    log = FindingLog(tmp_path / "its tokens.conll")
+    with opened(log.file, format_of(log.file)) as read:
+        found = [list(zip(tokens, tags, strict=True)) for _, tokens, tags in sentences(read, log)]
+    assert (found, log.findings()) == (TAGGED_SENTENCES, ())
+
+
+@pytest.mark.parametrize("labels", [["B-1", "S-2", "E-3"], ["B-1", "S-2", "O"]])
+def test_labels_of_whole_texts_that_look_like_tags_are_labels(tmp_path: Path, labels: list[str]) -> None:
+    rows = [f"{text},{label}" for text, label in zip(TEXTS, labels * 8, strict=True)]
+    (tmp_path / "a.csv").write_text("\n".join(["text,label", *rows]), encoding="utf-8")
+    columns = choose_columns(profile(tmp_path / "a.csv"))
+    assert columns.wanted == {"text": "text", "label": "label"}

@@ -303,3 +303,30 @@ def test_any_values_make_a_row_that_holds_or_a_finding(
         spans = [item for item in row.label if isinstance(item, Span)]
         assert all(0 <= span.start < span.end <= len(row.text) for span in spans)
         assert all(before.end <= after.start for before, after in pairwise(spans))
+
+
+@pytest.mark.parametrize("nothing", ["nan", "NaN", "<NA>", "None", "NULL", r"\N"])
+@pytest.mark.parametrize("columns", [Columns(), MANY])
+def test_what_pandas_and_mysql_write_for_nothing_is_no_label(tmp_path: Path, nothing: str, columns: Columns) -> None:
+    name = columns.answer
+    rows, found = read(tmp_path, "a.tsv", f"text\t{name}\n好\t{nothing}\n坏\t NONE \n差\tnone\n", columns)
+    assert [row.label for row in rows] in (["NONE", "none"], [("NONE",), ("none",)])
+    assert found == [f"2: warning: the row has no label: it is written as `{nothing}`, and left out"]
+
+
+def test_mysql_writes_nothing_between_escaped_quotes(tmp_path: Path) -> None:
+    lines = ['"text","label"', r'"说\"好\"",\N', r'"N,\N",N', r'"\N","a"']
+    rows, found = read(tmp_path, "a.csv", "\n".join(lines) + "\n", Columns())
+    assert [(row.text, row.label) for row in rows][-1:] == [("N", "a")]
+    assert [row.label for row in rows] == ["N", "a"]
+    assert found == [r"2: warning: the row has no label: it is written as `\N`, and left out"]
+
+
+@pytest.mark.parametrize(
+    ("cell", "labels"),
+    [("['房间', '价格']", ("价格", "房间")), ("""["it's", 'b']""", ("b", "it's")), ("['房间']", ("房间",)), ("[]", ())],
+)
+def test_a_list_of_python_is_a_list(tmp_path: Path, cell: str, labels: tuple[str, ...]) -> None:
+    assert record(tmp_path, MANY, text="好", labels=cell) == ([Row("好", labels)], [])
+    if len(labels) == 1:
+        assert record(tmp_path, Columns(), text="好", label=cell) == ([Row("好", labels[0])], [])

@@ -265,3 +265,25 @@ def test_labels_that_may_be_typos(left: str, right: str, apart: bool) -> None:
         asked = f"the label `{rare}` occurs once, and `{usual}` 22 times: a typo?"
         assert (asked in said) is apart
         assert any("typo" in reason for reason in said) is apart
+
+
+@pytest.mark.parametrize(
+    ("labels", "warned"),
+    [
+        ([str(n) for n in range(30)], True),
+        ([f"{n / 2}" for n in range(11)], True),
+        ([str(n) for n in range(10)], False),
+        ([f"{n}.0" for n in range(10)], False),
+        (["1", "1.5", "2", "2.5", "3"], False),
+        ([f"c{n}" for n in range(30)], False),
+    ],
+)
+def test_many_numbers_as_labels_are_a_warning(labels: list[str], warned: bool) -> None:
+    splits = {
+        name: facts(name, *(f"{label} {name}第{n}条文本{label}" for n in range(10) for label in labels))
+        for name in NAMES
+    }
+    found = [one.reason for one in check(**splits) if "look like measurements" in one.reason]
+    assert len(found) == warned
+    if warned:
+        assert found[0].startswith(f"`label` holds {len(labels)} different numbers, such as ")

@@ -16,9 +16,11 @@ from edgepack.artifacts import Row
 from edgepack.data import workbooks
 from edgepack.data.choose_columns import choose_columns
 from edgepack.data.draft.profile import profile
+from edgepack.data.draft.source import look_at
 from edgepack.data.tables import read_rows
 from edgepack.data.workbooks import other_sheets
 from edgepack.errors import RecipeInvalidError
+from edgepack.progress import SILENT
 from edgepack.recipe.finding_log import FindingLog
 from edgepack.recipe.model import Columns
 from edgepack.recipe.paths import on_disk, sheet_of
@@ -216,3 +218,14 @@ def test_the_first_sheet_is_one_that_is_visible(tmp_path: Path) -> None:
         shown.append(cells)
     made.save(tmp_path / "a.xlsx")
     assert [found for _, found in read(tmp_path / "a.xlsx")[0]] == [Row("好", "a")]
+
+
+def test_a_sheet_with_a_table_is_named_where_the_first_has_none(tmp_path: Path) -> None:
+    rows = [["text", "label"], *([f"第{n}条评论说房间不错", "ab"[n % 2]] for n in range(8))]
+    file = book(tmp_path, 说明=[["评论数据的说明"]], 其他=[["x"]], **{"数 据": rows})
+    with pytest.raises(RecipeInvalidError) as error:
+        look_at("train", file, SILENT)
+    assert [one.fix for one in error.value.findings] == [f"the sheet `数 据` has a table: edgepack init '{file}#数 据'"]
+    with pytest.raises(RecipeInvalidError) as error:
+        look_at("train", book(tmp_path, 说明=[["评论数据的说明"]], 其他=[["x"]]), SILENT)
+    assert "has a table" not in str(error.value.findings)

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
+from edgepack.data.suitability import LabelledRows, check_suited
 from edgepack.errors import RecipeInvalidError
 from edgepack.recipe import huggingface_config, trained_folder
 from edgepack.recipe.loader import load_recipe
@@ -78,12 +79,31 @@ def test_five_lines_take_labels_task_and_length_from_the_folder(tmp_path: Path) 
     assert trained_folder.read(several).multi_label
 
 
-def test_the_recipe_overrules_labels_and_length(tmp_path: Path) -> None:
-    write(tmp_path)
+def test_the_recipe_names_labels_that_the_folder_does_not_and_a_length(tmp_path: Path) -> None:
+    write(tmp_path, {**CONFIG, "id2label": {"0": "LABEL_0", "1": "LABEL_1"}}, label_txt="x\ny\n")
     (tmp_path / "mine.txt").write_text("a\nb\n", encoding="utf-8")
     for labels in ("[a, b]", "mine.txt"):
         recipe = load(tmp_path, RECIPE.replace("trained}", f"trained, labels: {labels}, max_length: 32}}"))
         assert (recipe.labels, recipe.max_length) == (("a", "b"), 32)
+
+
+@pytest.mark.parametrize(("labels", "how"), [("[a, b]", "in another order"), ("[b, c]", "with other names")])
+def test_labels_that_contradict_the_folder_are_an_error_with_both(tmp_path: Path, labels: str, how: str) -> None:
+    write(tmp_path)
+    found = refused(tmp_path, RECIPE.replace("trained}", f"trained, labels: {labels}}}"))
+    names = ", ".join(f"`{name}`" for name in labels.strip("[]").split(", "))
+    assert f"model.labels: `model.labels`: it is {names}, and `id2label` of config.json is `b`, `a`, {how};" in found
+    assert "correct `id2label` in config.json" in found
+    assert load(tmp_path, RECIPE.replace("trained}", "trained, labels: [b, a]}")).labels == ("b", "a")
+
+
+@pytest.mark.parametrize(("length", "warned"), [(49, True), (48, False), (32, False)])
+def test_a_length_above_that_of_the_training_is_a_warning_with_both(tmp_path: Path, length: int, warned: bool) -> None:
+    write(tmp_path, tokenizer={"model_max_length": 48})
+    recipe = load(tmp_path, RECIPE.replace("trained}", f"trained, max_length: {length}}}"))
+    found = [one.reason for one in check_suited(recipe, LabelledRows(("b", "a"), {}, 0, lambda split: ()))]
+    said = "`model.max_length` is 49, and `model_max_length` of tokenizer_config.json is 48"
+    assert any(reason.startswith(said) for reason in found) is warned
 
 
 @pytest.mark.parametrize(
@@ -183,6 +203,7 @@ def test_a_model_that_cannot_be_packaged_is_named(tmp_path: Path, config: dict[s
     [
         ({"additional_special_tokens": ["[X]"]}, '`additional_special_tokens` has "[X]"'),
         ({"do_not_split": ["EOS"]}, '`do_not_split` has "EOS"'),
+        ({"never_split": ["<t>"]}, "remove the setting from the tokenizer's files if no text needs it"),
         ({"truncation_side": "left"}, '`truncation_side` is "left"'),
         ({"do_basic_tokenize": False}, "`do_basic_tokenize` is false"),
         ({"tokenizer_class": "RobertaTokenizer"}, '`tokenizer_class` is "RobertaTokenizer"'),

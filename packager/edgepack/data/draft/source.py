@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from shlex import quote
 from typing import Final
 
 from edgepack.artifacts import Row
@@ -21,13 +22,15 @@ from edgepack.progress import Progress
 from edgepack.recipe.finding_log import FindingLog
 from edgepack.recipe.messages import listed
 from edgepack.recipe.model import Columns, LabelSeparator, SplitName
-from edgepack.recipe.paths import is_workbook, on_disk
+from edgepack.recipe.paths import is_workbook, on_disk, sheet_of
 from edgepack.recipe.validate_data import TABLE_SUFFIXES, TAGGED_SUFFIXES
 from edgepack.util.text_digests import visible
 from edgepack_runtime.rows.encodings import CONVERTED
 from edgepack_runtime.rows.formats import JSON, TAGGED, RowFormat
+from edgepack_runtime.rows.lines import RowError
 
 _ENCODINGS: Final = {"utf-8": "UTF-8"} | {encoding.codec: encoding.name for encoding in CONVERTED}
+_MOST_SHEETS: Final = 8  # that are looked at for a table
 _SEPARATED: Final = {"\t": "draft.by_tabs", ",": "draft.by_commas", "|": "draft.by_bars", ";": "draft.by_semicolons"}
 
 
@@ -99,6 +102,22 @@ class DraftSource:
         return _ENCODINGS[self.form.encoding]
 
 
+def _sheet_with_a_table(file: Path) -> Path | None:
+    """The first sheet of a workbook that a recipe can be drafted for, where `file` names none."""
+    try:
+        names = other_sheets(file)
+    except (RowError, OSError):
+        return None
+    for name in names[:_MOST_SHEETS]:
+        sheet = file.with_name(f"{file.name}#{name}")
+        try:
+            choose_columns(profile(sheet))
+        except RecipeInvalidError:
+            continue
+        return sheet
+    return None
+
+
 def look_at(name: SplitName, file: Path, progress: Progress) -> DraftSource:
     """Profile `file` in one pass, and read its rows in a second one.
 
@@ -106,8 +125,15 @@ def look_at(name: SplitName, file: Path, progress: Progress) -> DraftSource:
         RecipeInvalidError: no row can be used.
     """
     with counted_bytes(f"looking at {file.name}", [file], progress) as advance:
-        found = profile(file, advance)
-    columns = choose_columns(found)
+        try:
+            found = profile(file, advance)
+            columns = choose_columns(found)
+        except RecipeInvalidError as error:
+            if (sheet := _sheet_with_a_table(file)) is None:
+                raise
+            fix = f"the sheet `{sheet_of(sheet)}` has a table: edgepack init {quote(str(sheet))}"
+            findings = [replace(finding, fix=fix) for finding in error.findings]
+            raise RecipeInvalidError(error.what, findings=findings) from error
     labels = found.column([columns.labels.lower()]) if isinstance(columns.labels, str) else None
     separator = (labels.label_separator if labels is not None else None) or "|"
     with counted_bytes(f"reading {file.name}", [file], progress) as advance:

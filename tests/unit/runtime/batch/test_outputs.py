@@ -193,3 +193,11 @@ def test_a_header_that_a_tsv_cannot_hold_is_an_error(name: str) -> None:
     with pytest.raises(UsageError, match="cannot hold the names of the columns"):
         Form(".tsv", outputs("label"), (), pairs=False, columns=[name, "text"]).header()
     assert Form(".csv", outputs("label"), (), pairs=False, columns=[name, "text"]).header()
+
+
+def test_a_line_has_the_same_bytes_on_every_python() -> None:
+    """`csv.writer` refuses NUL before Python 3.11, and quotes it differently."""
+    form = Form(".csv", outputs("label"), (), pairs=False, columns=["text", "n"])
+    cells = ["好\x00坏,a", "1"], ["a\x00b", ""], ['a"b', " "], ["a\nb", "x;y"]
+    found = [form.answer(row("a", *fields), {"label": "good"}) for fields in cells]
+    assert found == ['"好\x00坏,a",1,good\n', "a\x00b,,good\n", '"a""b", ,good\n', '"a\nb",x;y,good\n']

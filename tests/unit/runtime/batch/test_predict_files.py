@@ -65,11 +65,12 @@ def test_answers_stand_in_the_order_of_the_rows(here: Path, capsys: Capture, thr
 
 def test_answers_are_counted_that_a_column_of_labels_confirms(here: Path, capsys: Capture) -> None:
     rows = [("好", "good"), ("差", "bad"), ("差", "good"), ("好", ""), ("好", " good "), ("", "good")]
+    rows += [("好", "nan"), ("差", "NULL"), ("好", "['good']")]
     (here / "in.csv").write_text(
         "text,truth\n" + "".join(f"{text},{label}\n" for text, label in rows), encoding="utf-8"
     )
     assert predict("--label-column", "truth", given="in.csv", output="out.csv") == 0
-    assert "accuracy: 3 of 4 rows right, 75.0 % (19.4 to 99.4, 95 % confidence)" in capsys.readouterr().err
+    assert "accuracy: 4 of 5 rows right, 80.0 % (28.4 to 99.5, 95 % confidence)" in capsys.readouterr().err
     (here / "in.csv").write_text("text,truth\n好,\n", encoding="utf-8")
     assert predict("--label-column", "truth", given="in.csv", output="out.csv") == 0
     assert "accuracy: column `truth` holds no label of an answered row" in capsys.readouterr().err
