@@ -43,10 +43,10 @@ def lock_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         yield folder
 
 
-@pytest.fixture(autouse=True)
-def no_columns(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Logs are as wide as without a terminal, whatever runs the tests."""
-    monkeypatch.delenv("COLUMNS", raising=False)
+@pytest.fixture(scope="session", autouse=True)
+def no_columns() -> None:
+    """Logs are as wide as without a terminal: pytest-xdist gives its processes the width of its own."""
+    os.environ.pop("COLUMNS", None)
 
 
 @pytest.fixture

@@ -17,6 +17,7 @@ from pathlib import Path
 
 import pytest
 from tests.integration.conftest import RECIPE, SMALL_STEPS, STEPS, STUDENT, Project
+from tests.model_folders import write_model
 
 from edgepack.recipe import loader
 from edgepack.targets.profile_file import load_profiles
@@ -109,9 +110,7 @@ def test_one_candidate_by_name_or_index(project: Project, tmp_path: Path) -> Non
 def test_a_candidate_that_fails_ends_the_sweep_or_is_left_out(project: Project, tmp_path: Path) -> None:
     copy = recipe(project, tmp_path / "project", steps=SMALL_STEPS, search=BROKEN)
     broken = copy.folder / "broken"
-    broken.mkdir()
-    for name in ("config.json", "model_state.pdparams", "vocab.txt"):
-        (broken / name).write_text("{}", encoding="utf-8")
+    write_model(broken, "{}")
     done = copy.edgepack("sweep", "recipe.yaml", "--workers", "2")
     assert done.returncode == 5, done.stderr[-4000:]
     assert "error: model=./broken: it ended with exit code 5" in done.stderr

@@ -56,7 +56,7 @@ def remove(prefix: Prefix, name: Optional[str], fingerprint: str) -> Dict[str, A
             sources = [str(key.source) for key in before.keys if key.signer.key.fingerprint == fingerprint]
             what = message("trust.not_listed", key=fingerprint, file=str(file))
             if sources:
-                why, fix = (message(f"trust.{name}", file=sources[0]) for name in ("listed_in", "edit"))
+                why, fix = (message(name, file=sources[0]) for name in ("trust.listed_in", "trust.edit"))
                 raise UsageError(what, why=why, fix=fix)
             trusted = message("error.trusted", keys=before.describe()) if before else ""
             raise UsageError(what, why=trusted, fix=message("trust.see_list"))

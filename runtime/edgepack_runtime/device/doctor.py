@@ -165,7 +165,7 @@ def _check_system(target: TargetFacts) -> Check:
         fix = message("error.build_for", system=found)
         return Check("system", False, message("error.this_is", system=found), why, fix)
     if struct.calcsize("P") != 8 and machine in MACHINES:
-        what, why, fix = (message(f"doctor.{name}") for name in ("32_bit", "kernel_64_bit", "install_64_bit"))
+        what, why, fix = map(message, ("doctor.32_bit", "doctor.kernel_64_bit", "doctor.install_64_bit"))
         return Check("system", False, what, why, fix)
     return Check("system", True, found)
 

@@ -15,6 +15,7 @@ import edgepack_runtime
 from edgepack.artifacts import CombineName
 from edgepack.build.plan import State
 from edgepack.bundle.inspect import PARTS
+from edgepack.data.draft.recipe_text import TEMPLATE
 from edgepack.messages import TEMPLATES, figure, message, render
 from edgepack.report.i18n import in_languages, language_of_reader, shown, stage, t
 from edgepack.results import NOT_RUN_HERE, Verdict
@@ -28,6 +29,7 @@ from edgepack_runtime.stats.metrics import METRICS, SCORE
 PROGRAMS = {"python", "numpy", "tokenizers"}  # conditions that have the same name in every language
 ALL = {**OF_RUNTIME, **TEMPLATES}
 FOLDERS = [Path(package.__file__ or "").parent for package in (edgepack, edgepack_runtime)]
+DRAFT = (FOLDERS[0] / "data" / "draft" / TEMPLATE).read_text(encoding="utf-8")  # whose names are messages, too
 SOURCES = "".join(
     file.read_text(encoding="utf-8")
     for folder in FOLDERS
@@ -55,6 +57,8 @@ BY_VALUE = {
     "select": {"fastest", "smallest", "plain_fastest", "plain_smallest"},
     "warn": {"warning", "error"},
     "part": set(PARTS),
+    "draft": {"text", "text_pair", "label", "labels", "spans"},
+    "trust": {"added", "removed"},
     "stage": {"teacher", "student", "model", "linear", "static graph", "float ONNX", "INT8 ONNX"}
     | {"ensemble", "cascade"},
 }
@@ -65,6 +69,7 @@ def test_every_message_is_used_and_every_used_message_is_there() -> None:
     used = {name for name in re.findall(rf'["\']((?:{sections})\.[a-z0-9_]+)["\']', SOURCES) if name in ALL}
     used |= {f"{section}.{value}" for section, values in BY_VALUE.items() for value in values}
     used |= {name for name in ALL if name.startswith("figure.")}  # `figure` tries them all
+    used |= {f"draft.{name}" for name in re.findall(r"\$\{?(\w+)", DRAFT) if f"draft.{name}" in ALL}
     assert used ^ set(ALL) == set()
     assert not OF_RUNTIME.keys() & TEMPLATES.keys()
 
