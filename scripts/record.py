@@ -1,6 +1,6 @@
 """Record a command as an SVG: `scripts/record.py docs/quickstart.svg edgepack build recipes/quickstart.yaml`.
 
-The command runs in a terminal of its own. The picture shows what stays on the screen after it ends, line by line: it
+The command runs in a new terminal. The picture shows what stays on the screen after it ends, line by line: it
 moves without a script, and is readable where nothing moves.
 """
 

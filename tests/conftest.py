@@ -45,7 +45,7 @@ def lock_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 @pytest.fixture(scope="session", autouse=True)
 def no_columns() -> None:
-    """Logs are as wide as without a terminal: pytest-xdist gives its processes the width of its own."""
+    """Logs are as wide as without a terminal: pytest-xdist gives its processes its width."""
     os.environ.pop("COLUMNS", None)
 
 

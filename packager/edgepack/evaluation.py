@@ -18,7 +18,6 @@ import numpy.typing as npt
 from edgepack.artifacts import DataArtifact, Gain, Row, Score
 from edgepack.errors import StageFailedError
 from edgepack.progress import Progress
-from edgepack.recipe.model import SplitName
 from edgepack.util.process import ended_with_block
 from edgepack.util.text import counted
 from edgepack_runtime.bundle import model_config
@@ -75,10 +74,9 @@ def floor(task: Task, rows: Sequence[Row]) -> float | None:
     return None if found is None else _goodness(task, rows, found, ())
 
 
-def hundred_points(data: DataArtifact, split: SplitName) -> float:
-    """The difference in the usual metric on a split that counts as 100 points."""
-    truths = [row.label for row in data.read(split)]
-    return tasks.hundred_points(data.text_task, metric_of(data), truths, data.labels)
+def hundred_points(data: DataArtifact, rows: Sequence[Row]) -> float:
+    """The difference in the usual metric on these rows that counts as 100 points."""
+    return tasks.hundred_points(data.text_task, metric_of(data), [row.label for row in rows], data.labels)
 
 
 def exceeds(lost_points: float, limit_points: float) -> bool:

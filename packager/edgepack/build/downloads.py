@@ -46,11 +46,11 @@ class Downloads:
 
     def findings(self, file: Path) -> list[Finding]:
         """The warning about what is not installed, with the fix that a build names. `file` is the recipe."""
-        errors = map(environment.not_installed, self.uninstalled[:1])
-        return [
-            Finding("warning", file, None, message("mistake.with_why", what=one.what, why=one.why), one.fix)
-            for one in errors
-        ]
+        if not self.uninstalled:
+            return []
+        error = environment.not_installed(self.uninstalled[0])
+        reason = message("mistake.with_why", what=error.what, why=error.why)
+        return [Finding("warning", file, None, reason, error.fix)]
 
 
 def missing(recipe: AnyRecipe, context: BuildContext) -> Downloads:

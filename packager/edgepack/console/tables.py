@@ -171,7 +171,7 @@ def table(live: bool, first: str, *columns: str) -> Table:
         box=box.SIMPLE_HEAD if live else None,
         show_edge=False,
         pad_edge=False,
-        padding=(0, 1 if live else 2, 0, 0),  # the rule has a column of its own
+        padding=(0, 1 if live else 2, 0, 0),  # the rule takes one column
         header_style="bold",
     )
     made.add_column(column_head(first), no_wrap=True)

@@ -60,13 +60,16 @@ def refuse_other_tasks(line: int, names: Collection[str]) -> None:
 
 def left_out(record: Record, wanted: Mapping[str, object]) -> Iterator[tuple[str, str, str]]:
     """What a record tells beside its `wanted` columns, each as a kind, a reason and a fix."""
+    annotated = record if isinstance(record, Annotated) else None
+    if annotated is None and "spans" not in wanted:
+        return
     read = set(wanted.values())
-    results = record.results if isinstance(record, Annotated) else {}
+    results = annotated.results if annotated is not None else {}
     for key in {**(_BESIDE_SPANS if "spans" in wanted else {}), **results}:
         if record.get(key) and key not in read:
             what = _BESIDE_SPANS.get(key, "results of another tag")
             yield key, f"`{key}`, {what}, are not learnt: they are left out", "train another model for them"
-    for key in record.disputed if isinstance(record, Annotated) else ():
+    for key in annotated.disputed if annotated is not None else ():
         if key in read:
             reason = f"the annotators disagree on `{key}`: the first annotation is read"
             yield "disagreement", reason, "agree on one annotation, and delete or cancel the others"
@@ -132,7 +135,7 @@ def _labels(value: Record) -> Iterator[object]:
 
 
 def _spans(region: Record) -> Iterator[Record]:
-    """A span for each label of a region; none for a region that only has a text of its own."""
+    """A span for each label of a region; none for a region that has only a text."""
     for key, labels in region.items():
         if key.endswith("labels"):
             for label in labels if isinstance(labels, list) else [labels]:

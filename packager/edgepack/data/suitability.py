@@ -67,11 +67,13 @@ def check_suited(recipe: TextKinds, rows: LabelledRows, file: Path | None = None
     """Warnings about a valid recipe and valid data. `file` is what findings name; else the recipe's name."""
     limits: dict[str, int] = {}  # a linear model truncates nothing
     problems: list[tuple[str, str]] = []
+    most: int | None = MAX_TOKENS
     if isinstance(recipe, ImportedTextRecipe):
-        limits = {"model.max_length": recipe.model.max_length}
+        limits, most = {"model.max_length": recipe.model.max_length}, None
     elif isinstance(recipe, FolderRecipe):
         limits = {"model.max_length": recipe.max_length}
-        trained = trained_folder.read(Path(recipe.model.folder)).max_length
+        folder = trained_folder.read(Path(recipe.model.folder))
+        trained, most = folder.max_length, folder.positions or MAX_TOKENS
         if 0 < trained < recipe.max_length:
             reason = message("found.longer_than_trained", wanted=recipe.max_length, trained=trained)
             problems.append((reason, message("found.trained_length", wanted=recipe.max_length, trained=trained)))
@@ -81,25 +83,20 @@ def check_suited(recipe: TextKinds, rows: LabelledRows, file: Path | None = None
         students = sorted(recipe.students, key=lambda student: student.max_length)  # the first truncates the most texts
         models = {"teacher": recipe.teacher, "student": students[0]}
         limits = {f"{role}.max_length": model.max_length for role, model in models.items() if model is not None}
+        most = _positions(recipe)
     if recipe.gates.ungated:
         problems.append(_NO_GATES)
     if recipe.gates.accuracy is not None and "test" in rows.lengths:
         problems += check_gate(recipe.gates.accuracy, rows.read("test"), rows.labels, recipe.gates.golden.rows)
     file = file or Path(recipe.name)
     found = [Finding("warning", file, None, reason, fix) for reason, fix in problems]
-    return [*found, *check_lengths(rows.lengths, limits, file, _positions(recipe))]
+    return [*found, *check_lengths(rows.lengths, limits, file, most)]
 
 
-def _positions(recipe: TextKinds) -> int | None:
-    """The most tokens that each model of the recipe can read, as far as that is known; None of an imported graph."""
-    if isinstance(recipe, ImportedTextRecipe):
-        return None
-    models: list[Any] = []
-    if isinstance(recipe, FolderRecipe):
-        models = [recipe.model.folder]
-    elif isinstance(recipe, Recipe):
-        sections = (recipe.teacher, *recipe.students)
-        models = [section.model for section in sections if section and isinstance(section.model, str)]
+def _positions(recipe: Recipe) -> int:
+    """The most tokens that each model of the recipe can read, as far as that is known."""
+    sections = (recipe.teacher, *recipe.students)
+    models = [section.model for section in sections if section and isinstance(section.model, str)]
     shapes = [shape_of_model(model, MAX_TOKENS) for model in models]
     return min((shape.positions for shape in shapes if shape and shape.positions), default=MAX_TOKENS)
 

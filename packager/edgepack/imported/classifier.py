@@ -182,7 +182,7 @@ class ClassifierStage(Stage[ExportArtifact]):
         float_model, *small = selection.measured(exported, data, progress)
         found = ExportArtifact(out, None, float_model, None, precision, message("ship.as_imported"))
         if small:
-            hundred, most = evaluation.hundred_points(data, "test"), self.quantize.max_drop_points
+            hundred, most = evaluation.hundred_points(data, rows), self.quantize.max_drop_points
             ships, reason = selection.choose_imported(float_model, small[0], most, hundred)
             progress.line(reason)
             found = replace(found, small_model=small[0], shipped=ships.precision, reason=reason)

@@ -170,15 +170,21 @@ def vocabulary(folder: Path) -> bytes:
 
 
 def vocabulary_problems(folder: Path, rows: object) -> list[str]:
-    """Reasons why a vocabulary does not fit: [PAD] is its first entry, since batches are padded with id 0.
+    """`checked_vocabulary` without the content."""
+    return checked_vocabulary(folder, rows)[1]
+
+
+def checked_vocabulary(folder: Path, rows: object) -> tuple[bytes, list[str]]:
+    """The `vocabulary`, read once, and why it does not fit: [PAD] is first, since batches are padded with id 0.
 
     Args:
         rows: of the model's word embedding, as config.json has it.
     """
     try:
-        text = vocabulary(folder).decode("utf-8")
+        raw = vocabulary(folder)
+        text = raw.decode("utf-8")
     except (OSError, ValueError, RecursionError) as error:
-        return [f"{VOCAB_NAME} cannot be read ({error})"]
+        return b"", [f"{VOCAB_NAME} cannot be read ({error})"]
     entries = [line.rstrip("\n") for line in io.StringIO(text, newline=None)]  # as `read_vocab` of the runtime
     needed = [token for key, token in SPECIAL_TOKENS.items() if key != "mask_token"]
     problems = []
@@ -188,7 +194,7 @@ def vocabulary_problems(folder: Path, rows: object) -> list[str]:
         problems.append(f"{VOCAB_NAME} has {entries[0][:80]!r} in its first line, which must be [PAD]")
     if type(rows) is int and len(entries) > rows:
         problems.append(f"{VOCAB_NAME} has {len(entries)} lines, and `vocab_size` is {rows}")
-    return problems
+    return raw, problems
 
 
 def _part(fast: Mapping[str, Any], name: str) -> Mapping[str, Any]:

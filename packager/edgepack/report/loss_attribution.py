@@ -150,7 +150,7 @@ def _lost_accuracy(limit: float, ledger: Sequence[LedgerRow], baseline: Sequence
     before, *after = ledger[reached[-1] :]
     if not after:
         return message("lost.by_no_stage", stage=stage_name(before.stage))
-    lost, stage = sign * (before.score.value - after[0].score.value), after[0].stage
+    lost, stage = before.score.gain_over(after[0].score), after[0].stage
     if not kind.more_is_better:
         return message("lost.error", by=quantity(lost, kind.unit), before=stage_name(before.stage))
     points = {"points": f"{100 * lost:.2f}", "before": stage_name(before.stage)}

@@ -113,13 +113,14 @@ class SelectStage(Stage[SelectArtifact]):
         texts = next(iter(entries.values())).exported.folder / TEXTS_FILE
         folders = [entry.folder for entry in entries.values()]
         latencies = evaluation.latency(folders, texts, progress, stage=self.name)
-        judge = None if gates.accuracy is None else Judge.of(gates, data, data.read("dev"), None, progress)
+        rows = data.read("dev")
+        judge = None if gates.accuracy is None else Judge.of(gates, data, rows, None, progress)
         candidates = tuple(
             _compared(name, entry, latency, gates, judge, data, progress)
             for (name, entry), latency in zip(entries.items(), latencies, strict=True)
         )
         tolerance = tolerance_points(self.section, gates)
-        chosen, why = choose(candidates, tolerance, self.section.prefer, evaluation.hundred_points(data, "dev"))
+        chosen, why = choose(candidates, tolerance, self.section.prefer, evaluation.hundred_points(data, rows))
         passed_over = not_judged(gates, candidates)
         if passed_over:
             why = joined(why, message("select.not_judged", gates=passed_over))

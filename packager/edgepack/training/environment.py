@@ -108,9 +108,12 @@ def versions() -> dict[str, str]:
     Raises:
         EnvironmentUnfitError: a package is missing.
     """
-    for package in lacking():
-        raise not_installed(package)
-    return {package: str(version) for package, version in installed().items()}
+    found: dict[str, str] = {}
+    for package, version in installed().items():
+        if version is None:
+            raise not_installed(package)
+        found[package] = version
+    return found
 
 
 def settings(environment: Mapping[str, str] | None = None, root: Path = Path("/")) -> tuple[Setting, ...]:

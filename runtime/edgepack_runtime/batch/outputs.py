@@ -15,7 +15,7 @@ from typing import Any, Iterator, List, Mapping, Sequence
 
 from edgepack_runtime.batch.inputs import InputRow
 from edgepack_runtime.errors import UsageError
-from edgepack_runtime.rows.formats import TABLES
+from edgepack_runtime.rows.formats import TABLES, in_quotes
 from edgepack_runtime.tasks.task import Output
 
 _MARK = "\ufeff"  # without it some programs take UTF-8 for another encoding
@@ -148,7 +148,7 @@ class Form:
             if self._special.search(text):
                 if not self._quoted:
                     raise _UnquotedError("it has no quotation marks, and a cell holds a tab or a line break")
-                texts[place] = '"{}"'.format(text.replace('"', '""'))
+                texts[place] = in_quotes(text)
         return self._delimiter.join(texts) + "\n"
 
 

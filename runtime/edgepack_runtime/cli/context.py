@@ -32,8 +32,10 @@ def print_result(options: argparse.Namespace, result: Mapping[str, Any], text: s
     """Print a result to stdout: one line of JSON with --json, else `text`."""
     if options.json:
         print(printable(json.dumps(result, ensure_ascii=False, sort_keys=True)))
+    elif sys.stdout.isatty():
+        print(text)
     else:
-        print(text if sys.stdout.isatty() else unheard(columns.wrapped(text, columns.asked())))  # lines begin anew
+        print(unheard(columns.wrapped(text, columns.asked())))  # other words begin the lines now
 
 
 def delegate(options: argparse.Namespace, context: Context, arguments: List[str]) -> int:

@@ -79,10 +79,10 @@ class Measured(NamedTuple):
         """The difference in the metric that counts as 100 points."""
         return hundred_points(self.task, self.metric, [row.answer for row in self.rows], self.classes)
 
-    def drop_points(self, reference: Sequence[Answer], confidence: float) -> intervals.Interval:
-        """`drop` in points."""
+    def in_points(self, drop: intervals.Interval) -> intervals.Interval:
+        """A `drop` in points."""
         hundred = self.hundred_points
-        return intervals.Interval(*(100 * end / hundred for end in self.drop(reference, confidence)))
+        return intervals.Interval(*(100 * end / hundred for end in drop))
 
     @property
     def kind(self) -> metrics.Metric:
@@ -289,10 +289,11 @@ def _majority_check(measured: Measured, confidence: float) -> GateCheck:
     """
     truths = [row.answer for row in measured.rows]
     constant = [measured.task.constant_answer(truths)] * len(truths)
-    drop = measured.drop_points(constant, confidence)
-    gain = intervals.Interval(-drop.value, -drop.high, -drop.low)
-    theirs = measured.task.values(list(zip(truths, constant)), measured.classes)[measured.metric]
+    drop = measured.drop(constant, confidence)
+    theirs = measured.interval.value + (drop.value if measured.kind.more_is_better else -drop.value)
     value = shown(theirs, measured.kind.unit)
+    lost = measured.in_points(drop)
+    gain = intervals.Interval(-lost.value, -lost.high, -lost.low)
     verdict = intervals.PASS if gain.low > 0 else intervals.INCONCLUSIVE
     notes: List[str] = [message("gate.majority", answer=_quoted(measured.task, constant[0]), value=value)]
     if verdict == intervals.INCONCLUSIVE and measured.metric == metrics.ACCURACY and gain.value > 0:
@@ -332,7 +333,7 @@ def _drop_check(
             fix="build the bundle again",
         )
     confidence, counts = limits.confidence, measured.counts(reference)
-    interval = measured.drop_points(reference, confidence)
+    interval = measured.in_points(measured.drop(reference, confidence))
     verdict = intervals.verdict_at_most(interval, limit_points)
     said = "gate.lost" if measured.task.exact else "gate.farther"
     notes = [message(said, lost=counts.lost, name=name, won=counts.won), *_row_notes(measured)]

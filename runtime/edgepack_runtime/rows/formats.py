@@ -119,6 +119,11 @@ def _splits_alike(lines: Sequence[str], separator: str, *, quoted: bool) -> bool
     return bool(widths) and widths[0] > 1 and others <= most
 
 
+def in_quotes(field: str) -> str:
+    """A field of a table in quotes; each quote in it is doubled."""
+    return '"{}"'.format(field.replace('"', '""'))
+
+
 def rename(name: str, suffix: str) -> str:
     """How to name a file by its format, to be typed."""
     return f"name it by what it is (in a recipe, too): mv {quote(name)} {quote(f'{PurePath(name).stem}{suffix}')}"

@@ -176,7 +176,7 @@ def with_line_feeds(stream: io.BufferedReader, file: Path) -> io.BufferedReader:
 def begun(stream: io.BufferedReader) -> io.BufferedReader:
     """`stream`, of which the first `peek` has a line end, `SAMPLE_BYTES` or all there is.
 
-    A pipe may give a mark or a character in pieces, from which no encoding can be told.
+    A pipe may give a mark or a character in pieces, from which no encoding is recognised.
     """
     blocks, head = _blocks(stream), b""
     for block in blocks:

@@ -24,6 +24,7 @@ from edgepack_runtime.rows.formats import (
     Dialect,
     RowFormat,
     dialect_of,
+    in_quotes,
     likely_separator,
     rename,
 )
@@ -263,9 +264,7 @@ def line_of_fields(fields: Sequence[str], separator: str) -> str:
     line = separator.join(fields)
     if fields_of_line(line, separator, len(fields)) == list(fields):
         return line
-    return separator.join(
-        '"{}"'.format(one.replace('"', '""')) if '"' in one or separator in one else one for one in fields
-    )
+    return separator.join(in_quotes(one) if '"' in one or separator in one else one for one in fields)
 
 
 def parse_object(number: int, content: str, keys: int = 0) -> Union[Dict[str, Any], RowError]:

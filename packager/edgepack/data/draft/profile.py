@@ -136,12 +136,13 @@ def _of_records(file: Path, form: RowFormat, lines: Rows) -> FileProfile:
         if isinstance(record, RowError):
             continue  # reported when the rows are read
         rows += bool(record)
+        results = record.results if isinstance(record, Annotated) else ()
         for name, value in record.items():
             if name not in columns and len(columns) < MAX_VALUES:
                 columns[name] = Column(name)
             if name in columns:
                 columns[name].add(value)
-                columns[name].is_result |= isinstance(record, Annotated) and name in record.results
+                columns[name].is_result |= name in results
     return FileProfile(file, form, True, rows, tuple(columns.values()))
 
 

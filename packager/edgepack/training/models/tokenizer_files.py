@@ -11,14 +11,13 @@ from pathlib import Path
 from typing import Final
 
 from edgepack.errors import StageFailedError
-from edgepack.recipe import huggingface_config
 from edgepack.recipe.huggingface_config import (
     CHECKPOINT_FIX,
     SPECIAL_TOKENS,
     TOKENIZER_SETTINGS,
+    checked_vocabulary,
     lower_case,
     tokenizer_problems,
-    vocabulary_problems,
 )
 from edgepack_runtime.bundle.model_config import BERT, ERNIE, VOCAB_NAME, TokenizerConfig
 from edgepack_runtime.inference.tokenizer import ErnieTokenizer
@@ -50,11 +49,12 @@ def take(source: Path, out: Path, rows: int, name: str, kind: str = ERNIE) -> No
     Raises:
         StageFailedError: that tokenizer would tokenize differently, or the vocabulary does not fit.
     """
-    if problems := [*tokenizer_problems(source), *vocabulary_problems(source, rows)]:
+    raw, unfit = checked_vocabulary(source, rows)
+    if problems := [*tokenizer_problems(source), *unfit]:
         raise StageFailedError(
             f"the tokenizer of model {name!r} cannot be used", why="; ".join(problems), fix=CHECKPOINT_FIX
         )
-    (out / VOCAB_NAME).write_bytes(huggingface_config.vocabulary(source))
+    (out / VOCAB_NAME).write_bytes(raw)
     write_settings(out, lowers=lower_case(source), kind=kind)
 
 

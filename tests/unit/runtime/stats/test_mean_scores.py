@@ -67,3 +67,13 @@ def test_a_drop_in_pairs_is_surer_than_two_means() -> None:
 def test_scores_without_a_partner_are_refused(first: list[float], second: list[float]) -> None:
     with pytest.raises(ValueError, match="are not pairs"):
         mean_scores.drop(first, second, 0.95)
+
+
+@settings(max_examples=15)
+@given(st.lists(st.tuples(st.floats(0.1, 0.9), st.floats(0.1, 0.9)), min_size=1, max_size=12))
+def test_scores_of_another_range_have_the_same_intervals_in_their_unit(pairs: list[tuple[float, float]]) -> None:
+    first, second = ([pair[side] for pair in pairs] for side in (0, 1))
+    large, other = ([4 * score for score in scores] for scores in (first, second))
+    assert mean_scores.mean(large, 0.95, 4.0) == pytest.approx([4 * end for end in mean_scores.mean(first, 0.95)])
+    drop = mean_scores.drop(first, second, 0.95)
+    assert mean_scores.drop(large, other, 0.95, 4.0) == pytest.approx([4 * end for end in drop])
