@@ -260,7 +260,7 @@ def opened(
 ) -> Iterator[Source]:
     """Open a file: .txt has one row per line; .tsv and .csv (with a header) and .jsonl have the values of `column`.
 
-    A .tsv has no quoting: quotation marks are part of a field.
+    The row of a .tsv is one line; whether its quotation marks are part of a field, the line alone tells.
 
     Args:
         column: column of the texts.

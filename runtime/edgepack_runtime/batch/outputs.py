@@ -16,10 +16,11 @@ from typing import Any, Iterator, List, Mapping, Sequence
 from edgepack_runtime.batch.inputs import InputRow
 from edgepack_runtime.errors import UsageError
 from edgepack_runtime.rows.formats import TABLES, in_quotes
+from edgepack_runtime.rows.reader import line_of_fields
 from edgepack_runtime.tasks.task import Output
 
 _MARK = "\ufeff"  # without it some programs take UTF-8 for another encoding
-# Full-width signs begin a formula too where Chinese or Japanese is typed. A .tsv has no quoting, but its readers may.
+# Full-width signs begin a formula too where Chinese or Japanese is typed.
 _SIGNS = r"[=+\-@\uff1d\uff0b\uff0d\uff20]"
 # Programs skip blanks before a formula; control characters (NUL) and those without a width are lost on the way into
 # some. Those of Unicode's categories Cc, Cf and Zs, and of its property Default_Ignorable_Code_Point.
@@ -77,10 +78,9 @@ class Form:
         self._by_label = [output.name for output in outputs if self._labels and output.by_label]
         self._keys = [key for key in self._all_keys if key not in self._by_label]
         self._texts = ("text", "text_pair")[: 1 + pairs]
-        # A .tsv has no quoting.
         self._quoted = suffix != ".tsv"
         self._delimiter = delimiter if self._quoted else "\t"
-        self._special = re.compile(rf'["\r\n{re.escape(delimiter)}]' if self._quoted else r"[\t\r\n]")
+        self._special = re.compile(rf'["\r\n{re.escape(delimiter)}]')
 
     def header(self) -> str:
         """The header line of a table; empty for JSON lines.
@@ -92,10 +92,12 @@ class Form:
             return ""
         given = self._columns or self._texts
         added = [*self._keys, *(f"score_{label}" for label in self._labels)]
-        names = [self._free(name) for name in added]
+        names = [*given, *(self._free(name) for name in added)]
         try:
-            return (_MARK if self._mark else "") + self._line([*given, *names])
-        except _UnquotedError as error:
+            if not self._quoted and any("\t" in name for name in names):
+                raise ValueError("a name holds a tab, and no names of a .tsv file have quotation marks")
+            return (_MARK if self._mark else "") + self._line(names)
+        except ValueError as error:
             raise UsageError(
                 "the output cannot hold the names of the columns", why=str(error), fix="write a .jsonl file"
             ) from error
@@ -109,7 +111,7 @@ class Form:
         """The line of a row with an item.
 
         Raises:
-            UsageError: a .tsv, which has no quoting, cannot hold the text.
+            UsageError: a .tsv, whose rows are lines, cannot hold the text.
         """
         if not self._table:
             return json.dumps(found, ensure_ascii=False) + "\n"
@@ -117,7 +119,7 @@ class Form:
         scores = [found[key][label] for key in self._by_label for label in self._labels]
         try:
             return self._line([*fields, *(_cell(found[key]) for key in self._keys), *scores])
-        except _UnquotedError as error:
+        except ValueError as error:
             raise UsageError(
                 f"a .tsv file cannot hold the answer to line {row.line}",
                 why=str(error),
@@ -130,7 +132,7 @@ class Form:
             return json.dumps(dict.fromkeys(self._all_keys), ensure_ascii=False) + "\n"
         empty = [""] * (len(self._keys) + len(self._labels))
         if self._columns and row.fields:
-            with contextlib.suppress(_UnquotedError):
+            with contextlib.suppress(ValueError):
                 return self._line([*row.fields, *empty])
         return self._line([""] * len(self._columns or self._texts) + empty)
 
@@ -142,18 +144,16 @@ class Form:
         return [text.rstrip("\r\n") for text in texts]  # a .tsv cannot hold line ends
 
     def _line(self, cells: List[Any]) -> str:
-        """The line of a row. Not by `csv.writer`: what it quotes, and whether it takes NUL, depends on the Python."""
+        """The line of a row. Not by `csv.writer`: what it quotes, and whether it takes NUL, depends on the Python.
+
+        Raises:
+            ValueError: a .tsv, whose rows are lines, cannot hold a cell.
+        """
         texts = ["" if cell is None else str(cell) for cell in (cells if self._raw_cells else _inert(cells))]
-        for place, text in enumerate(texts):
-            if self._special.search(text):
-                if not self._quoted:
-                    raise _UnquotedError("it has no quotation marks, and a cell holds a tab or a line break")
-                texts[place] = in_quotes(text)
+        if not self._quoted:
+            return line_of_fields(texts, "\t") + "\n"
+        texts = [in_quotes(text) if self._special.search(text) else text for text in texts]
         return self._delimiter.join(texts) + "\n"
-
-
-class _UnquotedError(ValueError):
-    """A cell needs quotation marks, which a .tsv does not have."""
 
 
 def _cell(value: Any) -> Any:

@@ -260,11 +260,16 @@ def fields_of_line(line: str, separator: str, width: int = 0) -> List[str]:
 
 
 def line_of_fields(fields: Sequence[str], separator: str) -> str:
-    """The line, without its end, of which `fields_of_line` gives these fields; they hold no line end."""
-    line = separator.join(fields)
-    if fields_of_line(line, separator, len(fields)) == list(fields):
-        return line
-    return separator.join(in_quotes(one) if '"' in one or separator in one else one for one in fields)
+    """The line, without its end, of which `fields_of_line` gives these fields.
+
+    Raises:
+        ValueError: no line of such a table gives them.
+    """
+    quoted = [in_quotes(one) if '"' in one or separator in one else one for one in fields]
+    for line in (separator.join(fields), separator.join(quoted)):
+        if "\r" not in line and "\n" not in line and fields_of_line(line, separator, len(fields)) == list(fields):
+            return line
+    raise ValueError("a row is one line, and a cell holds a line break, or NUL and a separator")
 
 
 def parse_object(number: int, content: str, keys: int = 0) -> Union[Dict[str, Any], RowError]:

@@ -141,7 +141,7 @@ def test_the_name_of_a_file_as_a_text_is_remarked(here: Path, capsys: Capture) -
 
 
 def test_a_text_that_cannot_stand_in_the_output_is_a_bad_row(here: Path) -> None:
-    write_lines(here / "in.jsonl", [{"text": "好"}, {"text": "好\t差"}, {"text": "差"}])
+    write_lines(here / "in.jsonl", [{"text": "好"}, {"text": "好\n差"}, {"text": "差"}])
     assert predict(given="in.jsonl", output="out.tsv") == 0
     lines = (here / "out.tsv").read_text(encoding="utf-8").splitlines()
     assert [line.split("\t")[:2] for line in lines] == [["text", "label"], ["好", "good"], ["", ""], ["差", "bad"]]
