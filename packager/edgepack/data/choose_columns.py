@@ -35,6 +35,7 @@ _WRITTEN_NAMES: Final = (
     *(*LABEL_NAMES, "answer", "output", "response", "summary", "translation", "回答", "摘要", "译文", "翻译"),
     *("zh", "en", "ja", "ko", "de", "fr", "es", "ru"),
 )
+_TAGGED_SHARE: Final = 0.8  # of the characters of a text have a tag
 _LONGEST_TOKEN: Final = 12  # characters on average
 _SENTENCE_NAME: Final = re.compile(r"sent|doc|句|(?:^|[_ ])id$", re.IGNORECASE)
 _SHORTEST_TEXT: Final = 6  # characters on average of the second of two texts; a name has fewer
@@ -88,6 +89,19 @@ def choose_columns(found: FileProfile) -> Columns:
     return Columns(text=first.name, text_pair=pair, label=label.name)
 
 
+def labels_not_taken(found: FileProfile, columns: Columns) -> list[str]:
+    """Columns with values like those of the label column, where that was chosen by its cells and not by its name."""
+    label = found.column([columns.label.lower()])
+    if columns.answer != "label" or label is None or label.name.lower() in LABEL_NAMES:
+        return []
+    others = [one for one in found.answers.columns if one.name and one.name not in columns.wanted.values()]
+    return [
+        one.name
+        for one in others
+        if not one.lists and len(one.values) > 1 and (one.values <= label.values or label.values <= one.values)
+    ]
+
+
 def _written(found: FileProfile, text: Column | None) -> Column | None:
     """A column that holds written answers, by its name or as lists of sentences."""
     others = {column.name.lower(): column for column in found.columns if column is not text}
@@ -113,6 +127,11 @@ def _tokens(found: FileProfile, answers: FileProfile) -> Columns | None:
     tokens = next(iter(named or (words if len(words) == 1 else [])), None)
     if tags is not None and tokens is not None:
         return Columns(tokens=tokens.name, tags=tags.name)
+    if tags is not None and tags.of_words:
+        text = _text(found, tags)
+        if text is not None and tags.items >= _TAGGED_SHARE * tags.of_words * text.mean_length:
+            reason = f"`{visible(tags.name)}` has a tag for each character of `{visible(text.name)}`, which is no list"
+            raise _refusal(found, reason, _as_tokens(found, text, tags))
     odd = [
         column.name
         for column in answers.columns
@@ -131,6 +150,17 @@ def _tokens(found: FileProfile, answers: FileProfile) -> Columns | None:
         fix = 'write spans as in [{"start": 0, "end": 2, "label": "city"}], tags as in ["B-city", "I-city"]'
         raise _refusal(found, reason, fix)
     return None
+
+
+def _as_tokens(found: FileProfile, text: Column, tags: Column) -> str:
+    """The command that writes texts with a tag for each character as lists of tokens and tags."""
+    if found.form.kind != JSON:
+        return 'write each row as lists: {"tokens": ["北", "京"], "tags": ["B-city", "I-city"]}'
+    keys = [json.dumps(one.name, ensure_ascii=False) for one in (text, tags)]
+    row = f'{{tokens: (.[{keys[0]}] | split("")), tags: .[{keys[1]}]}}'
+    code = quote(f'(if type == "array" then .[] else . end) | {row}')
+    target = quote(f"{found.file.stem}-tokens.jsonl")
+    return f"convert it: jq -c {code} {quote(found.file.name)} > {target}, then `edgepack init {target}`"
 
 
 def _word(found: FileProfile, tag: Column) -> Column | None:

@@ -9,6 +9,7 @@ from typing import Final
 
 from edgepack.messages import message
 from edgepack.recipe.messages import listed
+from edgepack.tasks.cells import LIST_SEPARATOR
 from edgepack.tasks.tags import is_tag
 from edgepack.util.text_digests import visible
 from edgepack_runtime.util.spans import OUTSIDE
@@ -31,7 +32,8 @@ _NUMBER: Final = re.compile(r"[-+]?(\d+|\d*[.,]\d+)(e[-+]?\d+)?%?", re.IGNORECAS
 _PLAIN_NUMBER: Final = re.compile(r"[-+]?\d{1,15}(\.\d{1,15})?")
 _SCALE: Final = 5
 _GRADES: Final = 20  # different numbers that may be labels: 0.5, 1, ... 10 stars
-_LABEL_SEPARATORS: Final = ("|", ";", ",", "、", "；", "，", "/")
+_LABEL_SEPARATORS: Final = ("|", ";", ",", "、", "；", "，", "/", "#")
+_PARTS_OF_NAMES: Final = ("/", "#")  # of labels, too
 _RECURRENCE: Final = 1.5  # times that a label must occur, on average
 _COMBINATIONS: Final = 3  # distinct cells for each label, at least, where few labels are combined
 _SENTENCE: Final = frozenset("。！？，；!?")
@@ -39,6 +41,8 @@ _SENTENCE: Final = frozenset("。！？，；!?")
 
 def looks_tagged(lines: Sequence[str]) -> bool:
     """Whether these lines hold a token and its tag (`B-place`, `O`), for token classification."""
+    if any(LIST_SEPARATOR in line for line in lines):
+        return False  # a table of lists, of which the last may begin like a tag
     filled = [line.split() for line in lines if line.strip()]
     tags = [fields[-1] for fields in filled if len(fields) > 1 and is_tag(fields[-1])]
     return len(tags) >= _AGREEMENT * len(filled) and any(tag != "O" for tag in tags)
@@ -52,14 +56,14 @@ def is_tag_per_row(values: Collection[str]) -> bool:
 def separator_between_labels(distinct_cells: Collection[str]) -> str | None:
     """The separator of the labels in cells; None if each cell is one label.
 
-    Labels recur in several distinct cells. A slash may be part of a label, as in `sport/football`: then no part is the
-    first one in one cell and a later one in another.
+    Labels recur in several distinct cells. A slash or `#` may be part of a label, as in `sport/football` and `C#`: then
+    no part is the first one in one cell and a later one in another.
     """
     for separator in _LABEL_SEPARATORS:
         split = [[part.strip() for part in cell.split(separator)] for cell in distinct_cells]
         parts = Counter(part for cell in split for part in cell)
         moved = {cell[0] for cell in split} & {part for cell in split for part in cell[1:]}
-        if (moved or separator != "/") and parts.total() >= _RECURRENCE * len(parts):
+        if (moved or separator not in _PARTS_OF_NAMES) and parts.total() >= _RECURRENCE * len(parts):
             return separator
     return None
 

@@ -19,6 +19,7 @@ _OTHER_TASKS: Final[tuple[tuple[tuple[str, ...], str, str], ...]] = (
     (("content", "candidates"), "cloze tests (ChID's form)", "PaddleNLP trains models for it"),
     (("span1_text", "span2_text"), "coreference (WSC's form)", "PaddleNLP trains models for it"),
     (("content", "prompt", "result_list"), "prompted extraction (UIE's form)", "take the export of doccano itself"),
+    (("text", "spo_list"), "relations between spans (DuIE's form)", "PaddleNLP trains models for it"),
     (("instruction", "output"), "generation of text", "no classifier can learn it"),
     (("conversations",), "generation of text", "no classifier can learn it"),
     (("messages",), "generation of text", "no classifier can learn it"),

@@ -121,13 +121,16 @@ def label_of(line: int, value: object, log: FindingLog) -> str | None:
 def labels_in(value: object) -> object:
     """A value with labels as a list, as annotation tools write them; one label as it is.
 
-    Label Studio writes several choices as `{"choices": [...]}`, and a choice in a tree as the list of its branches.
+    Label Studio writes several choices as `{"choices": [...]}`, a rating as `{"rating": 4}`, and a choice in a tree as
+    the list of its branches.
     """
     value = parsed(value)
     if isinstance(value, dict) and len(value) == 1:
         [(key, inner)] = value.items()
         if key in _CHOSEN:
             value = inner if isinstance(inner, list) else [inner]
+        elif key == "rating" and isinstance(inner, int):
+            value = [str(inner)]
     if not isinstance(value, list):
         return value
     labels: list[object] = []
@@ -162,10 +165,10 @@ def parsed(value: object) -> object:
 
 def json_list(value: object) -> list[Any] | None:
     """The list in a value, or in a cell as JSON or with the separator U+0002 of PaddleNLP's examples; None without."""
-    if isinstance(value, str) and _INNER in value:
-        return value.split(_INNER)
+    if isinstance(value, str) and LIST_SEPARATOR in value:
+        return value.split(LIST_SEPARATOR)
     found = parsed(value)
     return found if isinstance(found, list) else None
 
 
-_INNER: Final = "\x02"
+LIST_SEPARATOR: Final = "\x02"

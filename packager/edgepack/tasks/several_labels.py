@@ -75,7 +75,11 @@ def _flagged(names: Sequence[str], line: int, values: Values, log: FindingLog) -
     return None if texts is None else Row(texts[0], tuple(sorted(labels)), texts[1])
 
 
-FLAGS: Final = {"1": True, "1.0": True, "true": True, "0": False, "0.0": False, "false": False}  # as tools write them
+# As tools and people write them.
+FLAGS: Final = {
+    **dict.fromkeys(("1", "1.0", "true", "yes", "是"), True),
+    **dict.fromkeys(("0", "0.0", "false", "no", "否"), False),
+}
 
 
 def _labels(line: int, value: object, separator: LabelSeparator, log: FindingLog) -> tuple[str, ...] | None:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import csv
 import json
 import shlex
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from edgepack.data.choose_columns import choose_columns
+from edgepack.data.choose_columns import choose_columns, labels_not_taken
 from edgepack.data.column_counts import Column
 from edgepack.data.draft.profile import profile
 from edgepack.data.files import format_of, opened
@@ -147,6 +148,8 @@ def test_labels_with_separators_are_any_number_of_labels(tmp_path: Path, separat
         ({"价格、服务", "服务、位置", "位置"}, "、"),
         ({f"{top}/{top}{below}" for top in "体财" for below in range(9)}, None),
         ({"a", "b"}, None),
+        ({"时政#体育", "体育", "体育#时政"}, "#"),
+        ({"C", "C#", "F#"}, None),
     ],
 )
 def test_what_recurs_between_separators_is_a_label(values: set[str], separator: str | None) -> None:
@@ -201,6 +204,40 @@ def test_columns_of_one_and_zero_are_labels_each(tmp_path: Path) -> None:
     assert choose_columns(profile(table)) == Columns(labels=("价格", "服务"))
     table = file(tmp_path, WORDS, LABELS, [number % 2 for number in range(24)], header="text\tlabel\tis_new")
     assert choose_columns(profile(table)) == Columns(label="label")
+
+
+def test_columns_of_yes_and_no_are_labels_each(tmp_path: Path) -> None:
+    flags: list[list[object]] = [["否" if n % divisor else "是" for n in range(24)] for divisor in (2, 3)]
+    assert choose_columns(profile(file(tmp_path, WORDS, *flags, header="text\t价格\t服务"))).labels == ("价格", "服务")
+
+
+def test_columns_like_the_one_taken_are_named(tmp_path: Path) -> None:
+    aspects: list[list[object]] = [[number % divisor - 1 for number in range(24)] for divisor in (3, 2)]
+    found = profile(file(tmp_path, WORDS, SOURCES, *aspects, header="text\tsource\tprice\tservice"))
+    columns = Columns(label="price")
+    assert labels_not_taken(found, columns) == ["service"]
+    assert labels_not_taken(found, Columns(label="source")) == []
+    named = profile(file(tmp_path, WORDS, *aspects, header="text\tlabel\tservice"))
+    assert labels_not_taken(named, choose_columns(named)) == []
+
+
+def test_a_tag_for_each_character_is_refused_with_a_command_that_converts_it(tmp_path: Path) -> None:
+    tags: list[object] = [["B-x", "I-x", *["O"] * (len(text) - 2)] for text in TEXTS]
+    path = json_lines(tmp_path, WORDS, tags, names="text labels")
+    with pytest.raises(RecipeInvalidError) as error:
+        choose_columns(profile(path))
+    (finding,) = error.value.findings
+    assert "has a tag for each character of `text`" in finding.reason
+    if shutil.which("jq"):
+        command = finding.fix.removeprefix("convert it: ").partition(", then")[0]
+        subprocess.run(command, shell=True, cwd=path.parent, check=True)
+        found = profile(path.with_name(f"{path.stem}-tokens.jsonl"))
+        assert choose_columns(found) == Columns(tokens="tokens", tags="tags")
+
+
+def test_ratings_in_the_cells_of_a_table_are_labels(tmp_path: Path) -> None:
+    ratings: list[object] = [json.dumps([{"rating": number % 3 + 1}]) for number in range(24)]
+    assert chosen(file(tmp_path, WORDS, ratings, header="text\tstars")) == ("text", "stars")
 
 
 def test_tokens_of_paddlenlps_examples_are_known_by_their_separator(tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ from edgepack.build.plan import State
 from edgepack.bundle.inspect import PARTS
 from edgepack.data.draft.recipe_text import TEMPLATE
 from edgepack.messages import TEMPLATES, figure, message, render
+from edgepack.recipe.model import Columns
 from edgepack.report.i18n import in_languages, language_of_reader, shown, stage, t
 from edgepack.results import NOT_RUN_HERE, Verdict
 from edgepack_runtime.device.throttling import Throttle
@@ -57,7 +58,7 @@ BY_VALUE = {
     "select": {"fastest", "smallest", "plain_fastest", "plain_smallest"},
     "warn": {"warning", "error"},
     "part": set(PARTS),
-    "draft": {"text", "text_pair", "label", "labels", "spans"},
+    "draft": {*Columns.model_fields},
     "trust": {"added", "removed"},
     "stage": {"teacher", "student", "model", "linear", "static graph", "float ONNX", "INT8 ONNX"}
     | {"ensemble", "cascade"},

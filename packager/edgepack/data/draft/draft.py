@@ -76,7 +76,7 @@ def draft(given: Mapping[SplitName, Path], recipe: Path, progress: Progress, *, 
         recipe.parent.mkdir(parents=True, exist_ok=True)
         if _usable_as_they_are(sources):
             facts = {name: source.facts for name, source in sources.items()}
-            findings = [*check_splits(facts), *_too_few(facts["test"])]
+            findings = [*sources["train"].findings, *check_splits(facts), *_too_few(facts["test"])]
             dropped = rows_to_drop(facts, leaks="drop", repeats="drop").values()
             in_held_out = sum(np.count_nonzero(leaked) for leaked, _ in dropped)
             repeated = sum(np.count_nonzero(again) for _, again in dropped)
@@ -134,7 +134,8 @@ def _convert(
         facts = {name: source.facts for name, source in sources.items()}
         notes = _remaining(facts, np.count_nonzero(codes == IN_HELD_OUT), np.count_nonzero(codes == REPEATED))
         notes += _notes(missing, np.count_nonzero(np.isin(codes, list(_SPLIT_OF))), written.respaced)
-        findings = [finding for source in sources.values() for finding in source.facts.log.left_out()]
+        findings = [*sources["train"].findings]
+        findings += [finding for source in sources.values() for finding in source.facts.log.left_out()]
         findings += [*check_splits(written.facts), *_too_few(written.facts["test"])]
         text = recipe_text(Draft(sources["train"].file, recipe, files, columns, written.facts, notes))
     write_atomic(recipe, text.encode())

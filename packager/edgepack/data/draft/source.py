@@ -9,7 +9,7 @@ from shlex import quote
 from typing import Final
 
 from edgepack.artifacts import Row
-from edgepack.data.choose_columns import choose_columns
+from edgepack.data.choose_columns import choose_columns, labels_not_taken
 from edgepack.data.draft.profile import profile
 from edgepack.data.files import format_of
 from edgepack.data.split_stats import SplitFacts, read_facts
@@ -20,6 +20,7 @@ from edgepack.errors import RecipeInvalidError
 from edgepack.messages import message
 from edgepack.progress import Progress
 from edgepack.recipe.finding_log import FindingLog
+from edgepack.recipe.findings import Finding
 from edgepack.recipe.messages import listed
 from edgepack.recipe.model import Columns, LabelSeparator, SplitName
 from edgepack.recipe.paths import is_workbook, on_disk, sheet_of
@@ -38,7 +39,7 @@ _SEPARATED: Final = {"\t": "draft.by_tabs", ",": "draft.by_commas", "|": "draft.
 class DraftSource:
     """A data file. `columns` are names, or numbers without a header; `facts` are statistics of usable rows.
 
-    `label_separator` separates labels in a cell, if there may be several.
+    `label_separator` separates labels in a cell, if there may be several; `findings` are about the choice of columns.
     """
 
     file: Path
@@ -47,6 +48,7 @@ class DraftSource:
     columns: Columns
     facts: SplitFacts
     label_separator: LabelSeparator = "|"
+    findings: tuple[Finding, ...] = ()
 
     @property
     def plain(self) -> bool:
@@ -140,4 +142,8 @@ def look_at(name: SplitName, file: Path, progress: Progress) -> DraftSource:
         facts = read_facts(name, file, columns, advance, found.form, separator)
     if facts.log.ended or not len(facts):
         raise RecipeInvalidError(message("draft.none", file=str(file)), findings=facts.log.findings())
-    return DraftSource(file, found.form, found.header, columns, facts, separator)
+    alike: list[Finding] = []
+    if others := labels_not_taken(found, columns):
+        reason = message("draft.alike", others=listed(map(visible, others)), taken=visible(columns.label))
+        alike.append(Finding("warning", file, None, reason, message("draft.one_each")))
+    return DraftSource(file, found.form, found.header, columns, facts, separator, tuple(alike))

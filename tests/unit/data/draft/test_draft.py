@@ -368,7 +368,19 @@ def test_tagged_lines_are_written_as_spans(tmp_path: Path) -> None:
 TOPICS = ((), ("服务",), ("价格", "服务"), ("服务", "价格", "房间"))
 
 
-@pytest.mark.parametrize("separator", [";", "、", "，", "；", "/"])
+def test_tokens_and_tags_are_written_as_they_are_read(tmp_path: Path) -> None:
+    texts = [text.replace(" ", "") for text, _ in ROWS]
+    lists = [{"tokens": list(text), "tags": ["B-x", "I-x", *["O"] * (len(text) - 2)]} for text in texts]
+    (tmp_path / "a.jsonl").write_text("\n".join(json.dumps(one) for one in lists), encoding="utf-8")
+    table = ["text_a\tlabel", *("\t".join("\x02".join(one[key]) for key in ("tokens", "tags")) for one in lists)]
+    (tmp_path / "b.tsv").write_text("\n".join(table), encoding="utf-8")
+    for name in ("a.jsonl", "b.tsv"):
+        drafted(tmp_path / name, tmp_path / name[0] / "recipe.yaml")
+        recipe, splits = made(tmp_path / name[0] / "recipe.yaml")
+        assert (recipe.data.columns.task, sum(map(len, splits.rows.values()))) == ("token-classification", 120)
+
+
+@pytest.mark.parametrize("separator", [";", "、", "，", "；", "/", "#"])
 def test_labels_with_another_separator_are_named_as_they_are(tmp_path: Path, separator: str) -> None:
     given: dict[SplitName, Path] = {name: tmp_path / f"{name}.csv" for name in SPLIT_NAMES}
     for name, file in given.items():
