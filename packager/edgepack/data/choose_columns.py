@@ -16,6 +16,7 @@ from edgepack.data.detect import (
     TAG_NAMES,
     TEXT_NAMES,
     TOKEN_NAMES,
+    are_many_numbers,
     are_measurements,
     is_tag_per_row,
     measurements_finding,
@@ -37,7 +38,7 @@ _WRITTEN_NAMES: Final = (
 )
 _TAGGED_SHARE: Final = 0.8  # of the characters of a text have a tag
 _LONGEST_TOKEN: Final = 12  # characters on average
-_SENTENCE_NAME: Final = re.compile(r"sent|doc|句|(?:^|[_ ])id$", re.IGNORECASE)
+_SENTENCE_NAME: Final = re.compile(r"sent|doc|句|编号|序号|^(?:index|no|nr)$|(?:^|[_ ])id$", re.IGNORECASE)
 _SHORTEST_TEXT: Final = 6  # characters on average of the second of two texts; a name has fewer
 
 
@@ -63,6 +64,11 @@ def choose_columns(found: FileProfile) -> Columns:
     label = many or label
     text = _text(found, label)
     measured = label if label is not None else answers.column(LABEL_NAMES)
+    if label is None and measured is None:  # no column has such a name, and none has few values
+        others = [one for one in answers.columns if one is not text and not _SENTENCE_NAME.search(one.name)]
+        measured = next((one for one in others if one.name and are_many_numbers(one.values)), None)
+        if measured is not None:
+            raise _refusal(found, *measurements_finding(measured.name, measured.values))
     if measured is not None and are_measurements(measured.values):
         raise _refusal(found, *measurements_finding(measured.name, measured.values))
     written = _written(answers, text) if label is None else label if label.is_free_text else None

@@ -85,6 +85,11 @@ def are_measurements(distinct_values: Collection[str]) -> bool:
     return total > _GRADES and len(numbers) >= _AGREEMENT * total and with_fraction * 2 > len(numbers)
 
 
+def are_many_numbers(distinct_values: Collection[str]) -> bool:
+    """Whether the values of a column are numbers, and too many different ones for grades."""
+    return len(distinct_values) > _GRADES and all(_NUMBER.fullmatch(value.strip()) for value in distinct_values)
+
+
 def may_be_measurements(labels: Collection[str]) -> bool:
     """Whether labels are numbers that may be measurements: many whole ones, or more halves than a scale of five has."""
     numbers = [float(label) for label in labels if _PLAIN_NUMBER.fullmatch(label)]

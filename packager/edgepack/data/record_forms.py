@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any, Final
 
+from edgepack.data.detect import TEXT_NAMES
+from edgepack.recipe.messages import listed
 from edgepack_runtime.rows.lines import RowError
 from edgepack_runtime.rows.reader import Rows
 
 Record = Mapping[str, Any]
+_FEWEST_LABELS: Final = 2
 
 _DOCS: Final = "Tasks: labels for texts or pairs of texts, and labelled spans"
 # Keys that records of other tasks have -> what they are, and what serves them.
@@ -57,6 +61,38 @@ def refuse_other_tasks(line: int, names: Collection[str]) -> None:
     for keys, what, instead in _OTHER_TASKS:
         if all(key in names for key in keys):
             raise RowError(line, f"is a row for {what}, which is not served", f"{instead}. {_DOCS}")
+
+
+def refusal_of_annotator(record: Record) -> str | None:
+    """Prodigy's answer to a row that is no example; None for an example."""
+    answer = record.get("answer")
+    return answer if "_input_hash" in record and answer in ("reject", "ignore") else None
+
+
+def nested_table(record: Record) -> tuple[str, str] | None:
+    """What kind of table one object holds, and the program of jq that writes its rows; None if it is a row."""
+    values = list(record.values())
+    key = json.dumps(next(iter(record), ""), ensure_ascii=False)
+    if {"columns", "data"} <= record.keys() and all(isinstance(record[one], list) for one in ("columns", "data")):
+        pairs = "[$names, .] | transpose | map({key: .[0], value: .[1]}) | from_entries"
+        return "the names of columns and their rows", f".columns as $names | .data[] | {pairs}"
+    if values and all(isinstance(value, dict) and value for value in values):
+        if all(name.isdecimal() for value in values for name in value):
+            return (
+                "columns with numbered cells",
+                f". as $all | .[{key}] | keys_unsorted[] as $n | $all | map_values(.[$n])",
+            )
+        return "rows by their names", ".[]"
+    if not all(isinstance(value, list) and value for value in values):
+        return None
+    if all(isinstance(item, dict) for value in values for item in value):
+        what = "lists of rows: " + listed(record)
+        return what, f".[{key}][]"
+    if not all(isinstance(item, str) for value in values for item in value) or len(values) < _FEWEST_LABELS:
+        return None
+    if {name.lower() for name in record} & {*TEXT_NAMES}:
+        return "columns as lists", f"range(.[{key}] | length) as $n | map_values(.[$n])"
+    return "the texts of each label", "to_entries[] | .key as $its | .value[] | {text: ., label: $its}"
 
 
 def left_out(record: Record, wanted: Mapping[str, object]) -> Iterator[tuple[str, str, str]]:

@@ -15,7 +15,7 @@ from edgepack.artifacts import Row
 from edgepack.data.files import explained, format_of, no_progress, opened, refuse_empty
 from edgepack.data.header import Wanted, check_numbers, fields_of, find_columns, positions_by_number
 from edgepack.data.quotes import REMEMBERED_EVERY, REMEMBERED_FIRST, Quotes
-from edgepack.data.record_forms import left_out, records
+from edgepack.data.record_forms import left_out, records, refusal_of_annotator
 from edgepack.data.tagged_tokens import sentences
 from edgepack.messages import message
 from edgepack.recipe.finding_log import FindingLog
@@ -145,6 +145,10 @@ def _json_records(rows: Rows, wanted: Wanted, log: FindingLog) -> Iterator[Recor
             this: str = message("mistake.this_line", what=record.what)
             reason = message("mistake.with_why", what=this, why=record.why) if record.why else this
             log.add(record.kind, "error", number, reason, record.fix or fix)
+            continue
+        if (answer := refusal_of_annotator(record)) is not None:
+            reason = f'the annotator answered "{answer}": the row is left out'
+            log.add("rows that annotators refused", "warning", number, reason, "export the accepted rows alone")
             continue
         for kind, reason, instead in left_out(record, wanted):
             log.add(kind, "warning", number, reason, instead)

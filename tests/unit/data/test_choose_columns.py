@@ -206,6 +206,12 @@ def test_columns_of_one_and_zero_are_labels_each(tmp_path: Path) -> None:
     assert choose_columns(profile(table)) == Columns(label="label")
 
 
+def test_many_whole_numbers_are_measurements(tmp_path: Path) -> None:
+    prices: list[object] = [number * 37 for number in range(24)]
+    assert refused(file(tmp_path, IDS, WORDS, prices, header="id\ttext\tprice")).startswith("`price` holds many different numbers")
+    assert refused(file(tmp_path, prices, WORDS, header="id\ttext")).startswith("no column seems to hold")
+
+
 def test_columns_of_yes_and_no_are_labels_each(tmp_path: Path) -> None:
     flags: list[list[object]] = [["否" if n % divisor else "是" for n in range(24)] for divisor in (2, 3)]
     assert choose_columns(profile(file(tmp_path, WORDS, *flags, header="text\t价格\t服务"))).labels == ("价格", "服务")

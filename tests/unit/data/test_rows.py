@@ -330,3 +330,11 @@ def test_a_list_of_python_is_a_list(tmp_path: Path, cell: str, labels: tuple[str
     assert record(tmp_path, MANY, text="好", labels=cell) == ([Row("好", labels)], [])
     if len(labels) == 1:
         assert record(tmp_path, Columns(), text="好", label=cell) == ([Row("好", labels[0])], [])
+
+
+def test_a_row_that_its_annotator_refused_is_left_out(tmp_path: Path) -> None:
+    columns = Columns(label="label")
+    refused = record(tmp_path, columns, text="好", label="a", answer="reject", _input_hash=1)
+    assert refused == ([], ['1: warning: the annotator answered "reject": the row is left out'])
+    assert record(tmp_path, columns, text="好", label="a", answer="accept", _input_hash=1) == ([Row("好", "a")], [])
+    assert record(tmp_path, columns, text="好", label="a", answer="reject") == ([Row("好", "a")], [])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from itertools import chain, islice
 from pathlib import Path
@@ -15,7 +15,7 @@ from edgepack.data.column_counts import MAX_VALUES, Column, FileProfile, counted
 from edgepack.data.detect import looks_like_a_row, looks_tagged
 from edgepack.data.files import explained, filled_lines, format_of, no_progress, opened, refuse_empty
 from edgepack.data.header import fields_of
-from edgepack.data.record_forms import Annotated, records, refuse_other_tasks
+from edgepack.data.record_forms import Annotated, nested_table, records, refuse_other_tasks
 from edgepack.data.tables import cells
 from edgepack.errors import RecipeInvalidError
 from edgepack.messages import message
@@ -39,6 +39,10 @@ from edgepack_runtime.rows.reader import Rows, parse_object
 from edgepack_runtime.rows.table import Table
 
 _FASTTEXT: Final = "__label__"
+_FROM_FASTTEXT: Final = (  # the words without the prefix, a tab, and the labels with | between
+    '{t=l=""; for(i=1;i<=NF;i++) if(index($i,"__label__")==1) l=l (l==""?"":"|") substr($i,10); '
+    'else t=t (t==""?"":" ") $i; print t "\\t" l}'
+)
 _SAMPLE_BYTES: Final = 2**20
 
 
@@ -112,7 +116,7 @@ def _form(file: Path, encoding: str) -> RowFormat:
         return RowFormat(TAGGED, encoding=encoding)
     found = likely_separator(sample)
     if first.startswith(_FASTTEXT):
-        command = r"sed -E 's/^__label__([^ ]+) +(.*)/\2\t\1/' " + f"{quote(file.name)} > rows.tsv"
+        command = f"awk {quote(_FROM_FASTTEXT)} {quote(file.name)} > rows.tsv"
         raise RowError(1, message("draft.fasttext"), message("encoding.convert", command=command))
     if first.startswith("{"):
         command = f"jq -c . {quote(file.name)} > {quote(f'lines-{file.stem}.jsonl')}"
@@ -131,7 +135,7 @@ def _form(file: Path, encoding: str) -> RowFormat:
 
 def _of_records(file: Path, form: RowFormat, lines: Rows) -> FileProfile:
     columns: dict[str, Column] = {}
-    rows = 0
+    rows, record = 0, None
     for _, record in records(lines):
         if isinstance(record, RowError):
             continue  # reported when the rows are read
@@ -143,6 +147,10 @@ def _of_records(file: Path, form: RowFormat, lines: Rows) -> FileProfile:
             if name in columns:
                 columns[name].add(value)
                 columns[name].is_result |= name in results
+    if rows == 1 and isinstance(record, Mapping) and (found := nested_table(record)) is not None:
+        what, code = found
+        command = f"jq -c {quote(code)} {quote(file.name)} > {quote(f'rows-{file.stem}.jsonl')}"
+        raise RowError(1, f"is one JSON object that holds {what}", message("encoding.convert", command=command))
     return FileProfile(file, form, True, rows, tuple(columns.values()))
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import csv
 import json
 import os
+import shutil
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -243,7 +245,7 @@ def test_a_missing_folder_is_made_and_one_that_cannot_be_is_an_error(tmp_path: P
 @pytest.mark.parametrize(
     ("content", "fix"),
     [
-        ("__label__a 很好\n__label__b 太吵\n", "sed -E "),
+        ("__label__a 很好\n__label__b 太吵\n", "awk "),
         ('{\n "text": "好",\n "label": "a"\n}\n{\n "text": "坏",\n "label": "b"\n}\n', "jq -c . "),
     ],
 )
@@ -252,6 +254,32 @@ def test_a_form_that_is_not_read_has_a_command_that_converts_it(tmp_path: Path, 
     with pytest.raises(RecipeInvalidError) as error:
         drafted(tmp_path / "a.txt", tmp_path / "recipe.yaml")
     assert fix in error.value.findings[0].fix
+
+
+@pytest.mark.parametrize(
+    "nested",
+    [
+        {key: {str(n): row[place] for n, row in enumerate(ROWS)} for place, key in enumerate(("text", "label"))},
+        {"columns": ["text", "label"], "index": [*range(len(ROWS))], "data": ROWS},
+        {f"r{n}": {"text": text, "label": label} for n, (text, label) in enumerate(ROWS)},
+        {"RECORDS": [{"text": text, "label": label} for text, label in ROWS]},
+        {"text": [text for text, _ in ROWS], "label": [label for _, label in ROWS]},
+        {label: [text for text, its in ROWS if its == label] for label in ("正面", "负面")},
+        "\n".join(f"__label__{label} __label__{'单双'[n % 2]} {text}" for n, (text, label) in enumerate(ROWS)),
+    ],
+)
+def test_the_command_for_a_nested_table_writes_its_rows(tmp_path: Path, nested: object) -> None:
+    if not shutil.which("jq"):
+        pytest.skip("no jq")
+    content = nested if isinstance(nested, str) else json.dumps(nested, ensure_ascii=False)
+    (tmp_path / "its rows.json").write_text(content, encoding="utf-8")
+    with pytest.raises(RecipeInvalidError) as error:
+        drafted(tmp_path / "its rows.json", tmp_path / "recipe.yaml")
+    command = error.value.findings[0].fix.partition(": ")[2]
+    subprocess.run(command, shell=True, cwd=tmp_path, check=True)
+    [rows] = tmp_path.glob("rows*")
+    drafted(rows, tmp_path / "recipe.yaml")
+    assert sum(map(len, made(tmp_path / "recipe.yaml")[1].rows.values())) == len(ROWS)
 
 
 def test_texts_with_line_ends_between_tabs_are_read_as_a_csv_alone(tmp_path: Path) -> None:
