@@ -83,7 +83,7 @@ def nested_table(record: Record) -> tuple[str, str] | None:
                 f". as $all | .[{key}] | keys_unsorted[] as $n | $all | map_values(.[$n])",
             )
         return "rows by their names", ".[]"
-    if not all(isinstance(value, list) and value for value in values):
+    if not any(values) or not all(isinstance(value, list) for value in values):
         return None
     if all(isinstance(item, dict) for value in values for item in value):
         what = "lists of rows: " + listed(record)

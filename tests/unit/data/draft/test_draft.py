@@ -264,7 +264,7 @@ def test_a_form_that_is_not_read_has_a_command_that_converts_it(tmp_path: Path, 
         {f"r{n}": {"text": text, "label": label} for n, (text, label) in enumerate(ROWS)},
         {"RECORDS": [{"text": text, "label": label} for text, label in ROWS]},
         {"text": [text for text, _ in ROWS], "label": [label for _, label in ROWS]},
-        {label: [text for text, its in ROWS if its == label] for label in ("正面", "负面")},
+        {label: [text for text, its in ROWS if its == label] for label in ("正面", "负面", "中性")},
         "\n".join(f"__label__{label} __label__{'单双'[n % 2]} {text}" for n, (text, label) in enumerate(ROWS)),
     ],
 )
