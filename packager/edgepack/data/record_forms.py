@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import json
-from collections.abc import Collection, Iterator, Mapping
+from collections import Counter, defaultdict
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any, Final
 
 from edgepack.data.detect import TEXT_NAMES
@@ -123,13 +125,13 @@ class Annotated(dict[str, Any]):
     def __init__(self, data: Record, annotations: list[dict[str, list[Any]]]) -> None:
         self.results = annotations[0] if annotations else {}
         super().__init__(data, **self.results)
-        others = annotations[1:]
-        keys = dict.fromkeys(key for one in annotations for key in one) if others else {}
-        self.disputed = [key for key in keys if any(_differ(self.results, one, key) for one in others)]
-
-
-def _differ(first: Record, other: Record, key: str) -> bool:
-    return sorted(map(repr, first.get(key, ()))) != sorted(map(repr, other.get(key, ())))
+        found: dict[str, set[tuple[str, ...]]] = defaultdict(set)  # what was annotated, in any order
+        times = Counter[str]()
+        for one in annotations if len(annotations) > 1 else ():
+            for key, values in one.items():
+                found[key].add(tuple(sorted(map(repr, values))))
+                times[key] += bool(values)
+        self.disputed = [key for key in found if len(found[key]) > 1 or 0 < times[key] < len(annotations)]
 
 
 def _flat(record: Record) -> Record:
@@ -138,10 +140,11 @@ def _flat(record: Record) -> Record:
     if not isinstance(data, dict) or not isinstance(annotations, list):
         return record
     done = [one for one in annotations if isinstance(one, dict) and not one.get("was_cancelled")]
-    return Annotated(data, [_results(one, data) for one in done])
+    free = functools.cache(lambda key: _free(key, data))  # of many annotations
+    return Annotated(data, [_results(one, free) for one in done])
 
 
-def _results(annotation: Record, data: Record) -> dict[str, list[Any]]:
+def _results(annotation: Record, free: Callable[[str], str]) -> dict[str, list[Any]]:
     """The results of an annotation by the names of their tags: lists of labels, of spans, of written texts."""
     found: dict[str, list[Any]] = {}
     results = annotation.get("result")
@@ -149,18 +152,16 @@ def _results(annotation: Record, data: Record) -> dict[str, list[Any]]:
         if not isinstance(result, dict):
             continue
         if result.get("type") == "relation":
-            found.setdefault(_free("relations", data), []).append(result)
+            found.setdefault(free("relations"), []).append(result)
         elif isinstance(value := result.get("value"), dict):
-            key = _free(str(result.get("from_name", "label")), data)
+            key = free(str(result.get("from_name", "label")))
             found.setdefault(key, []).extend(_spans(value) if {"start", "end"} <= value.keys() else _labels(value))
     return found
 
 
 def _free(key: str, data: Record) -> str:
     """A key that the data do not have: the text itself may be called as a tag."""
-    while key in data:
-        key += "_1"
-    return key
+    return next(one for one in (key, *(f"{key}_{n}" for n in range(1, len(data) + 1))) if one not in data)
 
 
 def _labels(value: Record) -> Iterator[object]:

@@ -107,6 +107,9 @@ def language(variables: Mapping[str, str] = os.environ) -> str:
     return CHINESE if chosen_locale(variables).startswith("zh") else ENGLISH
 
 
+_LONGEST_PART = 4096  # characters of a message in a shorter one, which may not show it
+
+
 def table(value: Any) -> Dict[str, Any]:
     """The id and fields of each message in a document of JSON types, by its English text."""
     return {str(found): _as_json(found) for found in _found_in(value)}
@@ -118,7 +121,7 @@ def read(document: Any) -> Dict[str, Message]:
     found = {}
     for text, row in listed.items() if isinstance(listed, Mapping) else ():
         try:
-            made = _of_json(row)
+            made = _of_json(row, max(len(text), _LONGEST_PART))
             for one in LANGUAGES:  # templates have their own formats: what fills one may not fill the other
                 render(made, one)
         except (ArithmeticError, LookupError, TypeError, ValueError, AttributeError, RecursionError):
@@ -165,12 +168,19 @@ def _as_json(value: Any) -> Any:
     return [_as_json(part) for part in value] if isinstance(value, (list, tuple)) else value
 
 
-def _of_json(row: Mapping[str, Any]) -> Message:
+def _of_json(row: Mapping[str, Any], most: int) -> Message:
+    """The message of a row; a ValueError if it has more than `most` characters, or a message in it has.
+
+    A template that shows a field twice doubles its text: of a message in a message, some twenty deep, megabytes.
+    """
     fields = {}
     for name, value in row["fields"].items():
-        parts = [_of_json(part) if isinstance(part, Mapping) else part for part in _several(value)]
+        parts = [_of_json(part, most) if isinstance(part, Mapping) else part for part in _several(value)]
         fields[name] = parts if isinstance(value, list) else parts[0]
-    return _made(row["id"], fields)
+    made = _made(row["id"], fields)
+    if len(made) > most:
+        raise ValueError(f"a message of more than {most} characters")
+    return made
 
 
 def _several(value: Any) -> Any:

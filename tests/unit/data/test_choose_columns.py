@@ -208,7 +208,8 @@ def test_columns_of_one_and_zero_are_labels_each(tmp_path: Path) -> None:
 
 def test_many_whole_numbers_are_measurements(tmp_path: Path) -> None:
     prices: list[object] = [number * 37 for number in range(24)]
-    assert refused(file(tmp_path, IDS, WORDS, prices, header="id\ttext\tprice")).startswith("`price` holds many different numbers")
+    table = file(tmp_path, IDS, WORDS, prices, header="id\ttext\tprice")
+    assert refused(table).startswith("`price` holds many different numbers")
     assert refused(file(tmp_path, prices, WORDS, header="id\ttext")).startswith("no column seems to hold")
 
 

@@ -12,7 +12,7 @@ import pytest
 from edgepack.artifacts import Row
 from edgepack.data.choose_columns import choose_columns
 from edgepack.data.draft.profile import profile
-from edgepack.data.record_forms import records
+from edgepack.data.record_forms import Annotated, records
 from edgepack.data.tables import read_rows
 from edgepack.errors import RecipeInvalidError
 from edgepack.recipe.finding_log import FindingLog
@@ -52,7 +52,7 @@ REGION = result("ner", start=0, end=2, text="北京", labels=["地名"])
         (annotated(result("label", choices=5)), {"text": "北京很大", "label": []}),
         (
             annotated(CHOICE, data={"sentiment": "好", "sentiment_1": "x"}),
-            {"sentiment": "好", "sentiment_1": "x", "sentiment_1_1": ["正面"]},
+            {"sentiment": "好", "sentiment_1": "x", "sentiment_2": ["正面"]},
         ),
         (annotated(result("stars", rating=4)), {"text": "北京很大", "stars": ["4"]}),
         (annotated(result("note", start=0, end=2, text=["好"])), {"text": "北京很大", "note": []}),
@@ -191,3 +191,15 @@ def test_what_annotators_write_is_no_label(tmp_path: Path) -> None:
     with pytest.raises(RecipeInvalidError) as error:
         drafted(tmp_path, *(annotated(result("summary", text=[f"{text}。"])) for text in WORDS))
     assert "generation" in error.value.findings[0].reason
+
+
+def test_many_annotations_are_each_looked_at_once() -> None:
+    looks = []
+
+    class Region:
+        def __repr__(self) -> str:
+            looks.append(self)
+            return "region"
+
+    annotations: list[dict[str, list[Any]]] = [{f"k{n}": [Region()]} for n in range(300)]
+    assert len(Annotated({}, annotations).disputed) == len(looks) == 300

@@ -30,6 +30,15 @@ def test_a_copy_is_the_same_message(copied: Any) -> None:
     assert isinstance(found, Message) and (found, found.id, found.fields) == (SEVERAL, SEVERAL.id, SEVERAL.fields)
 
 
+def test_messages_in_messages_do_not_grow_without_end() -> None:
+    nested: Any = "x"
+    for _ in range(60):  # this template shows its field twice: 2 ** 60 characters
+        nested = {"id": "predict.is_file", "fields": {"file": nested}}
+    assert messages.read({"messages": {"x": nested}}) == {}
+    long = message("predict.is_file", file="x" * 100_000)
+    assert messages.read({"messages": messages.table([joined(long, ONE)])}).keys() == {joined(long, ONE)}
+
+
 def test_a_document_lists_the_messages_in_it() -> None:
     document = json.loads(json.dumps({"checks": [{"detail": SEVERAL}], "messages": messages.table([{"a": SEVERAL}])}))
     assert document["checks"][0]["detail"] == SEVERAL
