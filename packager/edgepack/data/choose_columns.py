@@ -21,6 +21,7 @@ from edgepack.data.detect import (
     is_tag_per_row,
     measurements_finding,
 )
+from edgepack.data.record_forms import by_jq
 from edgepack.errors import RecipeInvalidError
 from edgepack.recipe.findings import Finding
 from edgepack.recipe.messages import listed
@@ -38,7 +39,8 @@ _WRITTEN_NAMES: Final = (
 )
 _TAGGED_SHARE: Final = 0.8  # of the characters of a text have a tag
 _LONGEST_TOKEN: Final = 12  # characters on average
-_SENTENCE_NAME: Final = re.compile(r"sent|doc|句|编号|序号|^(?:index|no|nr)$|(?:^|[_ ])id$", re.IGNORECASE)
+_SENTENCE_NAME: Final = re.compile(r"sent|doc|句|(?:^|[_ ])id$", re.IGNORECASE)
+_ROW_NAME: Final = re.compile(r"sent|doc|句|编号|序号|^(?:index|no|nr)$|(?:^|[_ ])id$", re.IGNORECASE)  # numbers rows
 _SHORTEST_TEXT: Final = 6  # characters on average of the second of two texts; a name has fewer
 
 
@@ -63,13 +65,8 @@ def choose_columns(found: FileProfile) -> Columns:
     many = None if label is not None and _is_named_label(answers, label) else _lists_of_labels(answers)
     label = many or label
     text = _text(found, label)
-    measured = label if label is not None else answers.column(LABEL_NAMES)
-    if label is None and measured is None:  # no column has such a name, and none has few values
-        others = [one for one in answers.columns if one is not text and not _SENTENCE_NAME.search(one.name)]
-        measured = next((one for one in others if one.name and are_many_numbers(one.values)), None)
-        if measured is not None:
-            raise _refusal(found, *measurements_finding(measured.name, measured.values))
-    if measured is not None and are_measurements(measured.values):
+    measured = _measured(answers, label, text)
+    if measured is not None:
         raise _refusal(found, *measurements_finding(measured.name, measured.values))
     written = _written(answers, text) if label is None else label if label.is_free_text else None
     if text is not None and written is not None and (label is None or label.label_separator is None):
@@ -93,6 +90,15 @@ def choose_columns(found: FileProfile) -> Columns:
     if many is not None or label.label_separator is not None:
         return Columns(text=first.name, text_pair=pair, labels=label.name)
     return Columns(text=first.name, text_pair=pair, label=label.name)
+
+
+def _measured(found: FileProfile, label: Column | None, text: Column | None) -> Column | None:
+    """The column of labels if it holds measurements; without labels, another column of many numbers."""
+    named = label if label is not None else found.column(LABEL_NAMES)
+    if named is not None:
+        return named if are_measurements(named.values) else None
+    others = [one for one in found.columns if one is not text and one.name and not _ROW_NAME.search(one.name)]
+    return next((one for one in others if are_many_numbers(one.values)), None)
 
 
 def labels_not_taken(found: FileProfile, columns: Columns) -> list[str]:
@@ -164,9 +170,12 @@ def _as_tokens(found: FileProfile, text: Column, tags: Column) -> str:
         return 'write each row as lists: {"tokens": ["北", "京"], "tags": ["B-city", "I-city"]}'
     keys = [json.dumps(one.name, ensure_ascii=False) for one in (text, tags)]
     row = f'{{tokens: (.[{keys[0]}] | split("")), tags: .[{keys[1]}]}}'
-    code = quote(f'(if type == "array" then .[] else . end) | {row}')
-    target = quote(f"{found.file.stem}-tokens.jsonl")
-    return f"convert it: jq -c {code} {quote(found.file.name)} > {target}, then `edgepack init {target}`"
+    target = f"{found.file.stem}-tokens.jsonl"
+    return _conversion(by_jq(f'(if type == "array" then .[] else . end) | {row}', found.file, target), target)
+
+
+def _conversion(command: str, target: str) -> str:
+    return f"convert it: {command}, then `edgepack init {quote(target)}`"
 
 
 def _word(found: FileProfile, tag: Column) -> Column | None:
@@ -196,8 +205,8 @@ def _as_conll(found: FileProfile, word: Column, tag: Column) -> str:
         code = f'import csv; p=""; [print({line}) or (p:={new} or p) for r in [*{rows}][{int(found.header)}:] if r]'
     else:
         code = f'import csv; [print({pair} if r else "") for r in [*{rows}][{int(found.header)}:]]'
-    target = quote(f"{found.file.stem}.conll")
-    return f"convert it: python3 -c {quote(code)} > {target}, then `edgepack init {target}`"
+    target = f"{found.file.stem}.conll"
+    return _conversion(f"python3 -c {quote(code)} > {quote(target)}", target)
 
 
 def _flags(found: FileProfile) -> list[Column]:

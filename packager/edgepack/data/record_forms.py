@@ -6,6 +6,8 @@ import functools
 import json
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping
+from pathlib import Path
+from shlex import quote
 from typing import Any, Final
 
 from edgepack.data.detect import TEXT_NAMES
@@ -95,6 +97,11 @@ def nested_table(record: Record) -> tuple[str, str] | None:
     if {name.lower() for name in record} & {*TEXT_NAMES}:
         return "columns as lists", f"range(.[{key}] | length) as $n | map_values(.[$n])"
     return "the texts of each label", "to_entries[] | .key as $its | .value[] | {text: ., label: $its}"
+
+
+def by_jq(program: str, file: Path, target: str) -> str:
+    """The command that writes what jq's `program` makes of `file`, a JSON value a line."""
+    return f"jq -c {quote(program)} {quote(file.name)} > {quote(target)}"
 
 
 def left_out(record: Record, wanted: Mapping[str, object]) -> Iterator[tuple[str, str, str]]:

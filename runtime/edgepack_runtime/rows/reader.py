@@ -265,8 +265,9 @@ def line_of_fields(fields: Sequence[str], separator: str) -> str:
     Raises:
         ValueError: no line of such a table gives them.
     """
-    quoted = [in_quotes(one) if '"' in one or separator in one else one for one in fields]
-    for line in (separator.join(fields), separator.join(quoted)):
+    quoted = (in_quotes(one) if '"' in one or separator in one else one for one in fields)
+    for form in (fields, quoted):  # the second one is made only if it is needed
+        line = separator.join(form)
         if "\r" not in line and "\n" not in line and fields_of_line(line, separator, len(fields)) == list(fields):
             return line
     raise ValueError("a row is one line, and a cell holds a line break, or NUL and a separator")

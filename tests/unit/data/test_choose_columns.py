@@ -328,13 +328,16 @@ TAGGED_SENTENCES = [
 ] * 6
 
 
-@pytest.mark.parametrize("form", ["ids", "first", "blank"])
+@pytest.mark.parametrize("form", ["ids", "first", "blank", "numbered"])
 def test_a_table_of_a_token_and_its_tag_is_refused_with_a_command_that_converts_it(tmp_path: Path, form: str) -> None:
     rows: list[list[object]] = [] if form == "blank" else [["Sentence #", "word", "pos", "tag"]]
+    if form == "numbered":  # each token in its sentence
+        rows = [["index", "Sentence #", "word", "tag"]]
     for number, sentence in enumerate(TAGGED_SENTENCES):
         for place, (token, tag) in enumerate(sentence):
             number_cell = f"s{number}" if form == "ids" or place == 0 else ""
-            rows.append([token, tag] if form == "blank" else [number_cell, token, "N", tag])
+            row = [token, tag] if form == "blank" else [number_cell, token, "N", tag]
+            rows.append([place + 1, f"s{number}", token, tag] if form == "numbered" else row)
         rows += [[]] if form == "blank" else []
     path = tmp_path / "its tokens.csv"
     with path.open("w", encoding="utf-8", newline="") as stream:

@@ -15,7 +15,7 @@ from edgepack.data.column_counts import MAX_VALUES, Column, FileProfile, counted
 from edgepack.data.detect import looks_like_a_row, looks_tagged
 from edgepack.data.files import explained, filled_lines, format_of, no_progress, opened, refuse_empty
 from edgepack.data.header import fields_of
-from edgepack.data.record_forms import Annotated, nested_table, records, refuse_other_tasks
+from edgepack.data.record_forms import Annotated, by_jq, nested_table, records, refuse_other_tasks
 from edgepack.data.tables import cells
 from edgepack.errors import RecipeInvalidError
 from edgepack.messages import message
@@ -119,7 +119,7 @@ def _form(file: Path, encoding: str) -> RowFormat:
         command = f"awk {quote(_FROM_FASTTEXT)} {quote(file.name)} > rows.tsv"
         raise RowError(1, message("draft.fasttext"), message("encoding.convert", command=command))
     if first.startswith("{"):
-        command = f"jq -c . {quote(file.name)} > {quote(f'lines-{file.stem}.jsonl')}"
+        command = by_jq(".", file, f"lines-{file.stem}.jsonl")
         raise RowError(1, message("draft.object_of_lines"), message("rows.one_per_line", command=command))
     is_named_csv = file.suffix.lower() == ".csv"
     if found is None and is_csv(sample, "\t"):
@@ -149,7 +149,7 @@ def _of_records(file: Path, form: RowFormat, lines: Rows) -> FileProfile:
                 columns[name].is_result |= name in results
     if rows == 1 and isinstance(record, Mapping) and (found := nested_table(record)) is not None:
         what, code = found
-        command = f"jq -c {quote(code)} {quote(file.name)} > {quote(f'rows-{file.stem}.jsonl')}"
+        command = by_jq(code, file, f"rows-{file.stem}.jsonl")
         raise RowError(1, f"is one JSON object that holds {what}", message("encoding.convert", command=command))
     return FileProfile(file, form, True, rows, tuple(columns.values()))
 
