@@ -140,13 +140,13 @@ def test_a_frequent_mistake_is_told_in_the_language_of_the_locale(
     prepare, line, chinese, english = CASES[mistake]
     prepare()
     assert run(line) != 0
-    told = capsys.readouterr().err.replace(str(project), "")
+    printed = capsys.readouterr().err.replace(str(project), "")
     if language == "en":
-        assert english in told and not re.search("[\u4e00-\u9fff]", told)
+        assert english in printed and not re.search("[\u4e00-\u9fff]", printed)
         return
-    assert chinese in told
+    assert chinese in printed
     # What is in quotes, and what a command line or a path holds, are names.
-    words = re.sub(r"可用的有：.*|[\w .-]+ --help|`[^`\n]*`|'[^'\n]*'|\S*[-./]\S*", " ", told, flags=re.ASCII)
+    words = re.sub(r"可用的有：.*|[\w .-]+ --help|`[^`\n]*`|'[^'\n]*'|\S*[-./]\S*", " ", printed, flags=re.ASCII)
     assert [word for word in re.findall("[A-Za-z][A-Za-z0-9]+", words) if word not in NAMES] == []
 
 
@@ -169,8 +169,16 @@ def test_a_draft_is_described_in_chinese(
 ) -> None:
     monkeypatch.setenv("LC_ALL", "zh_CN.UTF-8")
     assert run("edgepack init train.tsv --output new/r.yaml") == 0
-    told = re.sub(r"`[^`]*`|\S*[./]\S*", " ", "".join(capsys.readouterr()), flags=re.ASCII)
-    assert set(re.findall("[A-Za-z][A-Za-z0-9]+", told)) <= {"UTF", "INT8", "train", "dev", "test", "edgepack", "check"}
+    printed = re.sub(r"`[^`]*`|\S*[./]\S*", " ", "".join(capsys.readouterr()), flags=re.ASCII)
+    assert set(re.findall("[A-Za-z][A-Za-z0-9]+", printed)) <= {
+        "UTF",
+        "INT8",
+        "train",
+        "dev",
+        "test",
+        "edgepack",
+        "check",
+    }
 
 
 def test_the_docs_list_the_mistakes_that_are_told_in_chinese() -> None:

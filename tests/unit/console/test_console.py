@@ -443,17 +443,17 @@ def test_in_80_columns_a_name_of_a_gate_takes_another_line_only_where_it_is_long
     ]
     screen = Screen(terminal=True)
     screen.console.gate(receipt)
-    told = re.sub(r"\x1b\[[0-9;]*m", "", screen.out.getvalue()).splitlines()
-    assert max(map(cell_len, told)) <= 80
-    rule = next(number for number, line in enumerate(told) if set(line) == {"─"})
+    printed = re.sub(r"\x1b\[[0-9;]*m", "", screen.out.getvalue()).splitlines()
+    assert max(map(cell_len, printed)) <= 80
+    rule = next(number for number, line in enumerate(printed) if set(line) == {"─"})
     reason = f"{names[0]}{local(message('mark.colon')).rstrip()}"
-    end = next(number for number, line in enumerate(told) if line.startswith(reason))
-    cells = [line.split("  ")[0].strip() for line in told[rule + 1 : end]]
+    end = next(number for number, line in enumerate(printed) if line.startswith(reason))
+    cells = [line.split("  ")[0].strip() for line in printed[rule + 1 : end]]
     room = max(map(len, cells))
     assert "".join(cells) == "".join(names)
     assert len(cells) == sum(1 if len(name) <= room else 2 + (len(name) > 2 * room) for name in names)
-    units_told = [len(re.findall(r"\d (?:points|个百分点)", line)) for line in told[rule + 1 : end]]
-    assert (sum(units_told), max(units_told)) == (3, 1)
+    units_printed = [len(re.findall(r"\d (?:points|个百分点)", line)) for line in printed[rule + 1 : end]]
+    assert (sum(units_printed), max(units_printed)) == (3, 1)
 
 
 def joined_parts(name: str) -> set[str]:
