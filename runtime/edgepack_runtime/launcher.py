@@ -15,20 +15,26 @@ import sys
 TYPE_CHECKING = False  # typing is not imported, to keep the start small
 if TYPE_CHECKING:
     from pathlib import Path
-    from typing import Callable, List, NoReturn, Set
+    from typing import Callable, List, NoReturn, Set, Tuple
 
 # As in errors.py, which cannot be imported before it is verified.
 UNFIT, INVALID, INTERRUPTED, TERMINATED = 4, 8, 130, 143
 
 
 class DamagedError(Exception):
-    """A file of the runtime differs from the manifest."""
+    """A file of the runtime differs from the manifest; the message in English, and in Chinese."""
 
 
 def main() -> int:
     """Check the runtime, set up the import path, run the command line; return its exit code."""
     if sys.version_info < (3, 8):  # noqa: UP036 - an older Python on a device may well get here
-        _fail(UNFIT, "this needs Python 3.8 or newer", "it runs on " + sys.version.split()[0], "use a newer python3")
+        version = sys.version.split()[0]
+        _fail(
+            UNFIT,
+            ("this needs Python 3.8 or newer", "需要 Python 3.8 或更新"),
+            ("it runs on " + version, "当前是 " + version),
+            ("use a newer python3", "请使用更新的 python3"),
+        )
     _end_on_sigterm()
     sys.dont_write_bytecode = True  # no manifest would list it
     try:
@@ -46,9 +52,14 @@ def main() -> int:
         _set_paths(where)
         from edgepack_runtime.cli import main as cli
     except DamagedError as error:
-        _fail(INVALID, str(error), "", _repair(own))
+        _fail(INVALID, error.args, ("", ""), _repair(own))
     except ImportError as error:
-        _fail(UNFIT, "this Python is not complete", str(error), "install the full python3 of this system")
+        _fail(
+            UNFIT,
+            ("this Python is not complete", "此 Python 不完整"),
+            (str(error), str(error)),
+            ("install the full python3 of this system", "请安装系统完整的 python3"),
+        )
     except KeyboardInterrupt:
         sys.stderr.write("interrupted\n")
         sys.exit(INTERRUPTED)
@@ -64,18 +75,17 @@ def _end_on_sigterm() -> None:
     signal(SIGTERM, lambda number, frame: os._exit(TERMINATED))
 
 
-def _repair(own: str) -> str:
-    """What to do about damage of the bundle or release at the path `own`."""
+def _repair(own: str) -> Tuple[str, str]:
+    """What to do about damage of the bundle or release at the path `own`, in English and in Chinese."""
     import os
     import shlex
 
     if os.path.isfile(own):  # noqa: PTH113 - as above
-        return "copy the bundle again from where you got it"
+        return "copy the bundle again from where you got it", "请从原来的地方重新复制此文件"
     releases, _ = os.path.split(own)
     prefix, name = os.path.split(releases)
-    return "install it again from its file: sh FILE install --prefix " + (
-        shlex.quote(prefix) if name == "releases" else "PREFIX"
-    )
+    command = "sh FILE install --prefix " + (shlex.quote(prefix) if name == "releases" else "PREFIX")
+    return "install it again from its file: " + command, "请用它的文件重新安装：" + command
 
 
 def _restart() -> None:
@@ -146,12 +156,19 @@ def _check(where: Path) -> str:
         listed = {str(entry["path"]): str(entry["sha256"]) for entry in manifest["files"]}
         for name in sorted({"__main__.py", *_runtime(where, [*listed]), *_files(where).difference(listed)}):
             if name not in listed or hashlib.sha256(read(name)).hexdigest() != listed[name]:
-                raise DamagedError(f"{where.name} is damaged: {_changed(where, name)} is not as it was built")
+                changed = _changed(where, name)
+                raise DamagedError(
+                    f"{where.name} is damaged: {changed} is not as it was built",
+                    f"{where.name} 已损坏：{changed} 与构建时不同",
+                )
     except DamagedError:
         raise
     except Exception as error:  # any error while reading means damaged bytes
-        why = f"{type(error).__name__}: {error}"
-        raise DamagedError(f"{where.name} is damaged: {_changed(where, name)} cannot be read ({why})") from error
+        changed, why = _changed(where, name), f"{type(error).__name__}: {error}"
+        raise DamagedError(
+            f"{where.name} is damaged: {changed} cannot be read ({why})",
+            f"{where.name} 已损坏：无法读取 {changed}（{why}）",
+        ) from error
     return bundle
 
 
@@ -204,7 +221,10 @@ def _reader(where: Path) -> Callable[[str], bytes]:
     try:
         return zipimport.zipimporter(str(where)).get_data
     except zipimport.ZipImportError as error:
-        raise DamagedError(f"{where.name} is damaged: its directory cannot be read ({error})") from error
+        raise DamagedError(
+            f"{where.name} is damaged: its directory cannot be read ({error})",
+            f"{where.name} 已损坏：无法读取文件目录（{error}）",
+        ) from error
 
 
 def _set_paths(where: Path) -> None:
@@ -221,9 +241,19 @@ def _set_paths(where: Path) -> None:
         sys.path[-1:] = [str(where / os.uname().machine / "site"), str(where / "site")]
 
 
-def _fail(code: int, what: str, why: str, fix: str) -> NoReturn:
-    for label, text in (("error", what), ("  why", why), ("  fix", fix)):
-        if text:
-            text = "".join(one if one.isprintable() else "?" for one in text)  # a name in the bundle may be anything
-            sys.stderr.write(label + ": " + text + "\n")
+def _fail(code: int, what: Tuple[str, str], why: Tuple[str, str], fix: Tuple[str, str]) -> NoReturn:
+    """End with an error; each part in English and in Chinese."""
+    import os
+
+    chosen = next(filter(None, map(os.environ.get, ("LC_ALL", "LC_MESSAGES", "LANG"))), "")  # as in `messages`
+    place = int(chosen.startswith("zh"))
+    for labels, texts in (
+        (("error: ", "错误："), what),
+        (("  why: ", "  原因："), why),
+        (("  fix: ", "  解决办法："), fix),
+    ):
+        if texts[place]:
+            # A name in the bundle may be anything.
+            shown = "".join(one if one.isprintable() else "?" for one in texts[place])
+            sys.stderr.write(labels[place] + shown + "\n")
     sys.exit(code or 1)  # one flipped bit makes an 8 a 0

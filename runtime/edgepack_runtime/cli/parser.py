@@ -397,7 +397,7 @@ class _TopParser(Parser):
             hint: str = message("error.did_you_mean", word=command) if near else message("error.type", command=command)
             raise UsageError(message("error.before_verb", option=first), why=message("error.verb_first"), fix=hint)
         if not first.startswith("-") and first not in self.verbs:
-            near = _near(first.lower(), self.verbs)
+            near = _ALSO_CALLED.get(first.lower()) or _near(first.lower(), self.verbs)
             hint = message("error.did_you_mean", word=f"`{self.prog} {near}`") if near else f"{self.prog} --help"
             raise UsageError(
                 message("error.unknown_verb", verb=first), why=message("error.one_of", names=list(self.verbs)), fix=hint
@@ -422,7 +422,10 @@ class _TopParser(Parser):
         return joined(f"{self.prog} {verb} --help", message("error.dashes") if dashes else "")
 
 
-def _near(word: str, known: Iterable[str], alike: float = 0.6) -> Optional[str]:
+_ALSO_CALLED = {"update": "install", "upgrade": "install", "remove": "uninstall"}  # by other installers
+
+
+def _near(word: str, known: Iterable[str], alike: float = 0.7) -> Optional[str]:
     import difflib  # slow to import
 
     return next(iter(difflib.get_close_matches(word, list(known), n=1, cutoff=alike)), None)

@@ -35,7 +35,7 @@ from edgepack_runtime.install.prefix import Prefix, State, check_owner, lock, wr
 from edgepack_runtime.install.receipts import Journal
 from edgepack_runtime.messages import joined, message
 from edgepack_runtime.schema.fields import to_json
-from edgepack_runtime.schema.gates import ABOVE_MAJORITY
+from edgepack_runtime.schema.gates import ABOVE_MAJORITY, declared, is_of_time
 from edgepack_runtime.schema.receipt import GateReceipt
 from edgepack_runtime.stats import intervals
 from edgepack_runtime.util import gate_lock
@@ -302,8 +302,8 @@ def _prove(run: Install, stage: Path) -> None:
 
 def _limits_time(gates: Mapping[str, Any]) -> bool:
     """Whether a gate is on time: other programs disturb no other figure."""
-    latency = gates.get("latency") or {}
-    return bool(gates.get("cold_start")) or any(latency[key] for key in latency if key != "threads")
+    keys = [gate.split(".") for gate in declared() if is_of_time(gate)]
+    return any((gates.get(section) or {}).get(key) for section, key, *_ in keys)
 
 
 def _tune(run: Install, stage: Path) -> None:
@@ -349,7 +349,7 @@ def _require_gate(run: Install) -> None:
         if doubt and gate.refusal() is None:
             accept = message("install.omit_strict")
         fixes = [accept, *fixes]
-        if any(name.startswith(("latency.", "cold_start.")) for name in limits):
+        if any(is_of_time(gate) for gate in limits):
             longer = 10 * max(60, round(run.choices.wait_s))
             fixes = [message("install.wait_longer", seconds=longer), *fixes]
     raise GateInconclusiveError(

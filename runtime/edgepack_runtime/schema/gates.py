@@ -380,6 +380,12 @@ def limit_named(gate: str) -> Limit:
     return declared()[_LENGTHS.sub("latency.by_length.", gate)]._replace(gate=gate)
 
 
+def is_of_time(gate: str) -> bool:
+    """Whether a check is of a time, which other programs of the device disturb. Those of other versions are not."""
+    limit = declared().get(_LENGTHS.sub("latency.by_length.", gate))
+    return limit is not None and limit.unit in ("ms", "percent")  # percent: of a slowdown
+
+
 def by_length(most_tokens: int, key: str) -> str:
     """The name of the check of a percentile, `key`, of texts of some lengths."""
     return f"latency.max_tokens_{most_tokens}.{key}"

@@ -219,6 +219,15 @@ def test_a_damaged_release_is_refused_before_it_runs(release: Path, device: Devi
     assert f"{fix}PREFIX\n" in device(sys.executable, "-I", "-S", tmp_path / "r" / "__main__.py", "status").stderr
 
 
+def test_damage_is_reported_in_chinese_where_the_locale_is(release: Path, device: Device, tmp_path: Path) -> None:
+    shutil.copytree(release, tmp_path / "r")
+    (tmp_path / "r" / "manifest.json").write_text("{")
+    done = device(sys.executable, "-I", "-S", tmp_path / "r" / "__main__.py", "status", env={"LANG": "zh_CN.UTF-8"})
+    assert done.returncode == ExitCode.BUNDLE_INVALID
+    assert done.stderr.startswith("错误：r 已损坏：无法读取 manifest.json（")
+    assert done.stderr.endswith("  解决办法：请用它的文件重新安装：sh FILE install --prefix PREFIX\n")
+
+
 def test_an_old_python_is_refused(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr(sys, "version_info", (3, 7, 0))
     with pytest.raises(SystemExit) as caught:

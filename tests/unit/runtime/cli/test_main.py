@@ -77,6 +77,7 @@ def test_every_verb_has_a_help_text(capsys: pytest.CaptureFixture[str], context:
         ([], "no verb was given"),
         (["verfy"], "did you mean `edgert verify`"),
         (["zzz"], "there is no verb `zzz`"),
+        (["update", "x.edgepack"], "did you mean `edgert install`"),
         (["Verfy"], "did you mean `edgert verify`"),
         (["--versoin"], "did you mean `edgert --version`"),
         (["--install", "x.edgepack"], "did you mean `edgert install`"),

@@ -181,3 +181,11 @@ def test_a_limit_of_a_check_has_one_direction(gate: str, minimum: bool) -> None:
 def test_a_gate_of_another_name_is_an_error(gate: str) -> None:
     with pytest.raises(KeyError):
         schema.limit_named(gate)
+
+
+def test_gates_of_time_are_those_that_other_programs_disturb() -> None:
+    of_time = {gate for gate in schema.declared() if schema.is_of_time(gate)}
+    assert {gate.partition(".")[0] for gate in of_time} == {"latency", "cold_start"}
+    assert {"latency.sustained.max_slowdown_percent", "cold_start.ms"} <= of_time
+    assert schema.is_of_time("latency.max_tokens_16.p95_ms")
+    assert not schema.is_of_time("a.gate_of_a_later_version")
