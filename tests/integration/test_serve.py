@@ -487,6 +487,7 @@ _CHUNKED = b"%x\r\n%s\r\n0\r\n\r\n" % (len(_JSON), _JSON)
         (f"POST /predict HTTP/1.0\r\nContent-Length: {len(_JSON)}", _JSON, 200, b"good"),
         ("POST /predict HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked", _CHUNKED, 200, b"good"),
         ("POST /predict HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: gzip, chunked", _CHUNKED, 400, b"chunked"),
+        ("HEAD /predict HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked", b"zz\r\n", 400, b"close"),
         # Java's HttpClient offers HTTP/2 so.
         (f"POST /predict HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\n"
          f"HTTP2-Settings: AAEAAEAA\r\nContent-Length: {len(_JSON)}", _JSON, 200, b"good"),
@@ -497,11 +498,11 @@ def test_what_clients_send_is_answered_or_named(
 ) -> None:
     with socket.create_connection(tuple(asked.listening()), 30) as connection:
         connection.sendall(head.encode() + b"\r\n\r\n" + body)
-        answer = http.client.HTTPResponse(connection)
+        answer = http.client.HTTPResponse(connection, method=head.split()[0])
         answer.begin()
         assert answer.status == status
         assert said in answer.read() or said in str(answer.headers).lower().encode()
-        assert not [line for line in asked.lines if "upgrade" in line["event"]]
+        assert not [line for line in asked.lines if "upgrade" in line["event"] or line["level"] == "error"]
 
 
 def test_who_waits_for_100_continue_gets_it_or_the_refusal(asked: Served) -> None:

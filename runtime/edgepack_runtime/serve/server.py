@@ -346,7 +346,11 @@ def patient(timeout_s: float, most: int) -> Type[H11Protocol]:
             if self.conn.our_state not in (h11.IDLE, h11.SEND_RESPONSE):  # it was answered before its body went wrong
                 self.transport.close()
                 return
-            super().send_400_response(f"{msg} {sys.exc_info()[1]}".encode("ascii", "replace").decode("ascii"))
+            why = f"{msg} {sys.exc_info()[1]}".encode("ascii", "replace").decode("ascii")
+            try:
+                super().send_400_response(why)
+            except h11.LocalProtocolError:  # to HEAD: the headers were sent, and no body may follow
+                self.transport.close()
 
         def on_response_complete(self) -> None:
             self._stirred()
