@@ -32,8 +32,10 @@ _NUMBER: Final = re.compile(r"[-+]?(\d+|\d*[.,]\d+)(e[-+]?\d+)?%?", re.IGNORECAS
 _PLAIN_NUMBER: Final = re.compile(r"[-+]?\d{1,15}(\.\d{1,15})?")
 _SCALE: Final = 5
 _GRADES: Final = 20  # different numbers that may be labels: 0.5, 1, ... 10 stars
-_LABEL_SEPARATORS: Final = ("|", ";", ",", "、", "；", "，", "/", "#")
-_PARTS_OF_NAMES: Final = ("/", "#")  # of labels, too
+_MIXED_SEPARATORS: Final = ("|", ";", ",", "、", "；", "，", "/", "#")
+_LABEL_SEPARATORS: Final = (*_MIXED_SEPARATORS, "+", "&", " ")
+_PARTS_OF_NAMES: Final = ("/", "#", "+", "&", " ")  # of labels, too
+_LATIN: Final = re.compile("[A-Za-z]")  # has spaces within a label
 _RECURRENCE: Final = 1.5  # times that a label must occur, on average
 _COMBINATIONS: Final = 3  # distinct cells for each label, at least, where few labels are combined
 _SENTENCE: Final = frozenset("。！？，；!?")
@@ -63,6 +65,8 @@ def separator_between_labels(distinct_cells: Collection[str]) -> str | None:
         split = [[part.strip() for part in cell.split(separator)] for cell in distinct_cells]
         parts = Counter(part for cell in split for part in cell)
         moved = {cell[0] for cell in split} & {part for cell in split for part in cell[1:]}
+        if separator == " " and any(map(_LATIN.search, distinct_cells)):
+            continue
         if (moved or separator not in _PARTS_OF_NAMES) and parts.total() >= _RECURRENCE * len(parts):
             return separator
     return None
@@ -70,7 +74,7 @@ def separator_between_labels(distinct_cells: Collection[str]) -> str | None:
 
 def mixed_separators(distinct_cells: Collection[str]) -> tuple[tuple[str, ...], list[str]] | None:
     """Several separators in cells and the few labels between them, where no single one separates these; else None."""
-    used = tuple(one for one in _LABEL_SEPARATORS if any(one in cell for cell in distinct_cells))
+    used = tuple(one for one in _MIXED_SEPARATORS if any(one in cell for cell in distinct_cells))
     pattern = re.compile("|".join(map(re.escape, used)) or r"\Z")
     parts = Counter(part.strip() for cell in distinct_cells for part in pattern.split(cell) if part.strip())
     few = len(parts) * _COMBINATIONS <= len(distinct_cells) and min(parts.values(), default=0) > 1

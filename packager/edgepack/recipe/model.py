@@ -56,7 +56,7 @@ class Columns(Section):
     labels: Annotated[str | Annotated[tuple[str, ...], Field(min_length=2)] | None, MEANT] = Field(
         None,
         description="Instead of `label`, for any number of labels: a JSON list, or text with separators; or a list of "
-        "columns, each with 1 in the rows that have the label by its name, else 0.",
+        "columns, each with 1 in the rows that have the label by its name, else 0 or nothing.",
     )
     spans: str | None = Field(
         None, description="Column of lists of `{start, end, label}`. The default for token classification is `spans`."

@@ -16,6 +16,7 @@ from edgepack.tasks.cells import label_of, labels_in, texts_of
 from edgepack.tasks.classification import Classification
 from edgepack.tasks.task import UNLABELLED, Array, Encoded, Float, MakeRow, Objective, Values
 from edgepack.util.text_digests import shortened
+from edgepack_runtime.rows.label_cells import NOTHING_WRITTEN
 from edgepack_runtime.stats.metrics import Answer
 from edgepack_runtime.tasks.registry import ONE_TEXT, PAIR, task_by_name
 from edgepack_runtime.tasks.several_labels import several_labels
@@ -65,7 +66,12 @@ def _flagged(names: Sequence[str], line: int, values: Values, log: FindingLog) -
     texts = texts_of(line, values[: -len(names)], log)
     labels = []
     for name, value in zip(names, values[-len(names) :], strict=True):
-        flag = str(value).strip().lower()
+        written = str(value).strip()
+        flag = written.lower()
+        if not flag or written in NOTHING_WRITTEN:
+            reason = f"`{name}` is empty, and read as 0: this row does not have the label"
+            log.add("empty cells of labels", "warning", line, reason, "write 0 there, or remove rows that nobody read")
+            continue
         if flag not in FLAGS:
             reason = f"`{name}` is `{shortened(flag)}`, and neither 1 nor 0"
             fix = "write 1 in the rows that have this label, and 0 in the others"

@@ -150,6 +150,9 @@ def test_labels_with_separators_are_any_number_of_labels(tmp_path: Path, separat
         ({"a", "b"}, None),
         ({"时政#体育", "体育", "体育#时政"}, "#"),
         ({"C", "C#", "F#"}, None),
+        ({"价格 服务", "服务 位置", "位置 价格"}, " "),
+        ({"New York", "York town", "New town"}, None),
+        ({"C", "C++", "Q&A"}, None),
     ],
 )
 def test_what_recurs_between_separators_is_a_label(values: set[str], separator: str | None) -> None:

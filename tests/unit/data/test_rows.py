@@ -208,6 +208,13 @@ def test_a_column_for_each_label_has_one_or_zero(tmp_path: Path) -> None:
     assert record(tmp_path, FLAGS, text="好", 价格=2, 服务=0) == ([], ["1: error: `价格` is `2`, and neither 1 nor 0"])
 
 
+def test_an_empty_cell_of_a_label_is_a_zero_with_a_warning(tmp_path: Path) -> None:
+    rows, found = read(tmp_path, "a.tsv", "text\t价格\t服务\n好\t1\t\n坏\t\tnan\n差\t0\t1\n", FLAGS)
+    assert rows == [Row("好", ("价格",)), Row("坏", ()), Row("差", ("服务",))]
+    assert len(found) == 1 and found[0].startswith("2: warning: `服务` is empty") and "2 more like it" in found[0]
+    assert record(tmp_path, FLAGS, text="好", 价格=None, 服务=1)[0] == [Row("好", ("服务",))]
+
+
 NO_SPAN = "a span is not an object with `start`, `end` (whole numbers) and `label`"
 
 

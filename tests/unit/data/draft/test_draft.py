@@ -408,7 +408,7 @@ def test_tokens_and_tags_are_written_as_they_are_read(tmp_path: Path) -> None:
         assert (recipe.data.columns.task, sum(map(len, splits.rows.values()))) == ("token-classification", 120)
 
 
-@pytest.mark.parametrize("separator", [";", "、", "，", "；", "/", "#"])
+@pytest.mark.parametrize("separator", [";", "、", "，", "；", "/", "#", "+", "&", " "])
 def test_labels_with_another_separator_are_named_as_they_are(tmp_path: Path, separator: str) -> None:
     given: dict[SplitName, Path] = {name: tmp_path / f"{name}.csv" for name in SPLIT_NAMES}
     for name, file in given.items():
