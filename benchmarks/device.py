@@ -3,12 +3,13 @@
 Installs each bundle as a device would, into a folder of its own, and measures the installed release from outside.
 Prints tables and ends in one JSON line.
 
-    python benchmarks/device.py BUNDLE [BUNDLE ...] [--starts 15] [--runs 8] [--threads 1,2] [--work DIR]
+    python benchmarks/device.py BUNDLE [BUNDLE ...] [--starts 15] [--runs 8] [--threads 1,2] [--file TABLE] [--work DIR]
 
 First label: from the start of `PREFIX/bin/NAME predict TEXT` to the line it prints; `end` is the end of that process.
 The bundles take turns. One more start comes first, after the kernel was asked to drop the release's files from its page
 cache. Memory: the peak resident set of that process. Text in: one text at a time in one process, as `bench` measures
-it, on texts of a length that are cut out of the bundle's own golden rows.
+it, on texts of a length that are cut out of the bundle's own golden rows. File: all texts of a table with a column
+`text`, by `predict --input`, beside the mean time of one text at a time in `bench`.
 """
 
 from __future__ import annotations
@@ -50,6 +51,7 @@ class Installed:
     peak_rss_mib: list[float] = field(default_factory=list)
     cold_ms: float = 0.0
     text_in: list[dict[str, Any]] = field(default_factory=list)
+    file: dict[str, Any] = field(default_factory=dict)
 
     @property
     def command(self) -> Path:
@@ -150,6 +152,26 @@ def time_texts(installed: Installed, threads: Sequence[int], runs: int, scratch:
         installed.text_in.append({"characters": characters, "threads": count, "n": models[0]["n"], **medians})
 
 
+def time_file(installed: Installed, table: Path, threads: Sequence[int], scratch: Path) -> None:
+    """Milliseconds a text: single texts, and all texts of a file with each number of threads, in turns."""
+    texts = len(table.read_text(encoding="utf-8").splitlines()) - 1
+    alone: list[float] = []
+    ms: dict[int, list[float]] = defaultdict(list)
+    for _ in range(PASSES):
+        alone.append(bench(installed, table, 1, 1)["mean_ms"])
+        for count in threads:
+            line = [installed.command, "predict", "--input", table, "--output", scratch / "labels.csv", "--quiet"]
+            begin = time.perf_counter()
+            subprocess.run([*line, "--threads", str(count)], env=_ENVIRONMENT, capture_output=True, check=True)
+            ms[count].append((time.perf_counter() - begin) * 1000 / texts)
+    installed.file = {"texts": texts, "alone_ms": _range(alone)}
+    installed.file |= {f"threads_{count}_ms": _range(found) for count, found in ms.items()}
+
+
+def _range(values: Sequence[float]) -> dict[str, float]:
+    return {key: round(of(values), 4) for key, of in (("median", statistics.median), ("lowest", min), ("highest", max))}
+
+
 def bench(installed: Installed, texts: Path, threads: int, runs: int) -> dict[str, Any]:
     line = [installed.command, "bench", "--texts", texts, "--threads", str(threads), "--runs", str(runs), "--json"]
     done = subprocess.run(line, env=_ENVIRONMENT, capture_output=True, check=True)
@@ -174,6 +196,7 @@ def report(installed: Installed) -> dict[str, Any]:
         "first_label_cold_ms": installed.cold_ms,
         **{key: _spread(getattr(installed, key)) for key in ("first_label_ms", "end_ms", "peak_rss_mib")},
         "text_in": installed.text_in,
+        "file": installed.file,
     }
 
 
@@ -196,6 +219,11 @@ def show(found: dict[str, Any]) -> None:
             f"  {row['characters']:>10}  {row['threads']:>7}  {row['p50_ms']:6.3f}  {p95:>6}"
             f"  {row['tokenize_p50_ms']:8.3f} {row['run_p50_ms']:6.3f} {row['post_p50_ms']:6.3f}"
         )
+    for key, value in found["file"].items():
+        print(
+            f"  file, {key}: "
+            + (str(value) if key == "texts" else "{median:.3f} ({lowest:.3f} to {highest:.3f})".format(**value))
+        )
 
 
 def main() -> None:
@@ -204,6 +232,7 @@ def main() -> None:
     parser.add_argument("--starts", type=int, default=15, help="starts of each bundle (15)")
     parser.add_argument("--runs", type=int, default=8, help="rounds over the texts, in each of three passes (8)")
     parser.add_argument("--threads", default="1,2", help="thread counts (1,2)")
+    parser.add_argument("--file", type=Path, help="table of texts, as .tsv or .csv with a column `text`")
     parser.add_argument("--work", type=Path, help="where to install (a temporary folder)")
     options = parser.parse_args()
     threads = [int(count) for count in options.threads.split(",")]
@@ -213,6 +242,8 @@ def main() -> None:
         time_starts(everything, options.starts)
         for installed in everything:
             time_texts(installed, threads, options.runs, scratch)
+            if options.file is not None:
+                time_file(installed, options.file.absolute(), threads, scratch)
         found = [report(installed) for installed in everything]
     for one in found:
         show(one)
