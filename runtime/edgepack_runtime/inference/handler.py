@@ -137,9 +137,10 @@ def _called(method: str, function: Callable[..., Any], *arguments: Any) -> Any:
     """The result of `function`. Errors that it raises, apart from our own, name the line of the handler."""
     try:
         return function(*arguments)
-    except EdgepackError:
+    except (EdgepackError, KeyboardInterrupt):
         raise
-    except (Exception, SystemExit) as error:  # a handler does not end the program, nor choose its exit code
+    # A handler does not end the program, nor choose its exit code; the panic of a package in Rust is no `Exception`.
+    except BaseException as error:
         lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if _is_handler(frame.filename)]
         # The text of a SyntaxError names file and line already.
         where = f" ({HANDLER_NAME}, line {lines[-1]})" if lines and not isinstance(error, SyntaxError) else ""

@@ -258,6 +258,13 @@ def test_a_handler_does_not_end_the_program(tmp_path: Path) -> None:
     assert caught.value.why == "SystemExit: 0 (handler.py, line 5)"
 
 
+def test_the_panic_of_a_package_is_an_error_of_the_handler(tmp_path: Path) -> None:
+    predictor = opened(tmp_path, with_lines("raise type('PanicException', (BaseException,), {})('boom')"))
+    with pytest.raises(StageFailedError) as caught:
+        predictor.predict(0)
+    assert str(caught.value.why).startswith("PanicException: boom (handler.py, line ")
+
+
 def test_our_own_errors_pass_through_a_handler(tmp_path: Path) -> None:
     source = with_lines("raise KeyboardInterrupt", method="preprocess(self, item)")
     with pytest.raises(KeyboardInterrupt):
