@@ -48,7 +48,8 @@ CHOICES: Final = {
         "news-topics", 3000, UNQUANTIZED, {"alone": ALONE, "distilled": ()}, seeds=3
     ),
     "distillation, 500 labelled rows and 5,000 texts": Choice(
-        "news-topics", 500, UNQUANTIZED, {"alone": ALONE, "distilled": ()}, seeds=3, unlabelled=True
+        "news-topics", 500, UNQUANTIZED, {"alone": (*ALONE, "data.unlabelled=null"), "distilled": ()}, seeds=3,
+        unlabelled=True,
     ),
     "width": Choice(
         "news-topics", 3000, (), {str(width): (f"student.width={width}",) for width in (1, 0.75, 0.67, 0.5)}

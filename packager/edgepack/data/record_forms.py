@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import json
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping
@@ -168,7 +169,8 @@ def _results(annotation: Record, free: Callable[[str], str]) -> dict[str, list[A
 
 def _free(key: str, data: Record) -> str:
     """A key that the data do not have: the text itself may be called as a tag."""
-    return next(one for one in (key, *(f"{key}_{n}" for n in range(1, len(data) + 1))) if one not in data)
+    others = (f"{key}_{number}" for number in itertools.count(1))
+    return next(one for one in itertools.chain((key,), others) if one not in data)
 
 
 def _labels(value: Record) -> Iterator[object]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -203,3 +204,17 @@ def test_many_annotations_are_each_looked_at_once() -> None:
 
     annotations: list[dict[str, list[Any]]] = [{f"k{n}": [Region()]} for n in range(300)]
     assert len(Annotated({}, annotations).disputed) == len(looks) == 300
+
+
+def test_many_keys_of_the_data_are_not_listed_for_each_tag() -> None:
+    data = {f"k{n}": 0 for n in range(5000)}
+    line = json.dumps(annotated(*(result(f"f{n}", choices=["好"]) for n in range(20)), data=data)).encode()
+    rows = Rows(io.BufferedReader(io.BytesIO(line)), "a.jsonl", BY_SUFFIX[".jsonl"])
+    calls = []
+    sys.setprofile(lambda frame, event, argument: calls.append(event))
+    try:
+        [(_, record)] = records(rows)
+    finally:
+        sys.setprofile(None)
+    assert isinstance(record, Annotated)
+    assert len(calls) < len(data)
