@@ -21,11 +21,11 @@ from edgepack.messages import message
 from edgepack.recipe.finding_log import FindingLog
 from edgepack.recipe.messages import did_you_mean, listed
 from edgepack.recipe.model import Columns, LabelSeparator
-from edgepack.tasks.cells import has_half
 from edgepack.tasks.labelled_spans import tagged_row
 from edgepack.tasks.registry import row_maker
 from edgepack.tasks.task import Values
 from edgepack_runtime.rows.formats import JSON, TAGGED, RowFormat
+from edgepack_runtime.rows.label_cells import has_half
 from edgepack_runtime.rows.lines import RowError
 from edgepack_runtime.rows.reader import BROKEN_CSV, Cells, Rows
 from edgepack_runtime.rows.table import NO_CONTENT, Table
