@@ -154,10 +154,13 @@ class Distill(Section):
     """
 
     temperature: float = Field(
-        2.0, ge=0.1, le=100, description="Temperature T. Above 1 the student learns more from less likely labels."
+        1.0,
+        ge=0.1,
+        le=100,
+        description="Temperature T. Above 1 the student learns more from less likely labels, which takes more steps.",
     )
     hard_weight: float = Field(
-        0.3, ge=0, le=1, description="Share of the labels in the loss; the rest is the teacher's."
+        0.5, ge=0, le=1, description="Share of the labels in the loss; the rest is the teacher's."
     )
     hidden: bool = Field(False, description="Also match the hidden states of mapped layers, through a projection.")
     relations: bool = Field(

@@ -27,6 +27,7 @@ from edgepack.training.schedule import budget
 from edgepack.training.trainer import TrainingRun, train
 
 _LABEL: Final = "train quantized"
+_TEMPERATURE: Final = 2.0  # of the float student, which the same network follows closely
 
 
 def relearn(
@@ -63,7 +64,7 @@ def relearn(
     ranges = {item.layer: item.activation for item in found if item.activation is not None}
     embeddings, reduced = section.embeddings == "int8", section.reduced_range
     prepare(classifier.network, ranges, section.qat.quanter, embeddings=embeddings, reduced=reduced)
-    distill = Distill(hard_weight=section.qat.hard_weight)
+    distill = Distill(temperature=_TEMPERATURE, hard_weight=section.qat.hard_weight)
     result = train(_training_run(classifier, learnt, settings, distill, data, out), progress, Checkpoint(checkpoint))
     progress.line(f"quantize: {summary(result)}, dev {result.best_score:.3f} in {result.seconds:.0f} s")
     linears = ranges_of(classifier)
