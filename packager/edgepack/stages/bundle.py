@@ -238,8 +238,7 @@ def recipe_sha256(recipe: AnyRecipe) -> str:
 def _runtime() -> Members:
     """The sources of the runtime with their licence, and the program that `python3 FILE` runs."""
     folder = Path(edgepack_runtime.__path__[0])
-    found = [*folder.rglob("*.py"), *folder.rglob("*.html"), folder / "py.typed"]
-    members: Members = {f"{folder.name}/{path.relative_to(folder).as_posix()}": path for path in found}
+    members: Members = {path.relative_to(folder.parent).as_posix(): path for path in keys.runtime_files()}
     members[f"{LICENSES}/edgepack-{__version__}/{sbom.EDGEPACK_LICENSE}.txt"] = package_data.text(
         "licenses", f"{sbom.EDGEPACK_LICENSE}.txt"
     ).encode()

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
+import edgepack_runtime
 from edgepack.artifacts import (
     ARTIFACT_FILE,
     EVENTS_PREFIX,
@@ -161,10 +162,12 @@ def baseline(gates: Gates) -> list[Input]:
     return [] if gates.baseline is None else [Input("baseline bundle", sha256_file(gates.baseline))]
 
 
-def runtime() -> list[Input]:
-    """The runtime's sources. The runtime measures exported models and is part of every bundle."""
-    import edgepack_runtime
-
+def runtime_files() -> list[Path]:
+    """The files of the runtime that every bundle has."""
     folder = Path(edgepack_runtime.__path__[0])
-    files = [file for pattern in ("*.py", "*.html") for file in sorted(folder.rglob(pattern))]
-    return named("edgepack's runtime", map(sha256_file, files))
+    return [file for pattern in ("*.py", "*.html", "py.typed") for file in sorted(folder.rglob(pattern))]
+
+
+def runtime() -> list[Input]:
+    """The runtime's files. The runtime measures exported models and is part of every bundle."""
+    return named("edgepack's runtime", map(sha256_file, runtime_files()))
