@@ -31,6 +31,7 @@ from edgepack_runtime.errors import EdgepackError, EnvironmentUnfitError, ExitCo
 from edgepack_runtime.install import trust
 from edgepack_runtime.install.prefix import Prefix
 from edgepack_runtime.util.fs import make_folder, os_errors, remove_tree, require_safe_base, temporary_base
+from edgepack_runtime.util.signals import exit_code
 
 SELFTEST_TIMEOUT_S = 900.0  # also of tuning
 _END_S = 30.0  # for a verb to clean up
@@ -159,8 +160,8 @@ def run_to_end(line: Sequence[str], *, end_s: Optional[float] = None) -> int:
             for number, handler in before.items():
                 signal.signal(number, handler)
     if signal.SIGKILL in arrived:
-        return 128 + signal.SIGTERM
-    return 128 - code if -code in arrived else code
+        return exit_code(signal.SIGTERM)
+    return exit_code(-code) if -code in arrived else code
 
 
 def run_json(
