@@ -42,7 +42,6 @@ _SHOWN_LABELS: Final = 10
 _CONFIDENCE: Final = 0.95
 _CALIBRATION_ROWS: Final = 256
 _MIN_CALIBRATION_ROWS: Final = 8  # that a recipe may have
-_OF: Final = {metrics.ENTITY_F1: "draft.of_spans", metrics.MICRO_F1: "draft.of_labels"}
 _TRIED_ACCURACY: Final = 0.9
 _SPLIT_NAMES: Final = ("train", "dev", "test", "data", "dataset", "all", "labels")  # file names that name no task
 _NAME_CHARACTERS: Final = 48
@@ -126,7 +125,8 @@ def _columns(draft: Draft) -> str:
 def _accuracy(test: SplitFacts) -> str:
     """Lines of the accuracy gate, with limits that so many test rows can show; others are comments."""
     metric, rows = _measure(test)
-    of = [] if metric == metrics.ACCURACY else [f"metric: {metric} # {local(message(_OF[metric], rows=len(test)))}"]
+    what = message("draft.of_metric", metric=message(f"metric.{metric}"), rows=len(test))
+    of = [] if metric == metrics.ACCURACY else [f"metric: {metric} # {local(what)}"]
     least = suggested_min(_majority(test), min(len(test), MOST_GATED_ROWS), _CONFIDENCE)
     limit = f"min: {least:.2g} # {local(message('draft.raise'))}"
     points = suggested_drop(rows, _CONFIDENCE)
