@@ -255,7 +255,7 @@ class Score:
         return gain if metric_of(self.metric).more_is_better else -gain
 
 
-def proportion(right: int, n: int, confidence: float = 0.95) -> Score:
+def proportion(right: int, n: int, confidence: float = intervals.CONFIDENCE) -> Score:
     """The accuracy of `right` of `n`, with its interval."""
     bounds = intervals.proportion(right, n, confidence)
     return Score(right / n, bounds.low, bounds.high, n, confidence)
