@@ -200,8 +200,8 @@ class Search(Section):
         None,
         ge=0,
         le=100,
-        description=f"Percentage points below the best dev score that are good enough; null for {TOLERANCE_POINTS}, or for "
-        "any distance if `gates.accuracy.min` is set.",
+        description=f"Percentage points below the best dev score that are good enough; null for {TOLERANCE_POINTS}, or "
+        "for any distance if `gates.accuracy.min` is set.",
     )
     max_candidates: int = Field(16, ge=1, le=256, description="More candidates than these are an error.")
 

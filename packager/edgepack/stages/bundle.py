@@ -50,7 +50,6 @@ from edgepack_runtime.bundle import manifest as contract
 from edgepack_runtime.bundle.manifest import BUNDLED, HOST
 from edgepack_runtime.util.fs import user_cache
 
-MAIN_NAME = "__main__.py"
 _README = Path(__file__).parent / "device_readme.txt"
 
 
@@ -242,7 +241,7 @@ def _runtime() -> Members:
     members[f"{LICENSES}/edgepack-{__version__}/{sbom.EDGEPACK_LICENSE}.txt"] = package_data.text(
         "licenses", f"{sbom.EDGEPACK_LICENSE}.txt"
     ).encode()
-    return members | {MAIN_NAME: main_source()}
+    return members | {contract.MAIN_NAME: main_source()}
 
 
 def _target_facts(profile: Profile, libc_min: str) -> contract.TargetFacts:

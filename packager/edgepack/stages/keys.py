@@ -17,6 +17,7 @@ from edgepack.artifacts import (
     ModelArtifact,
     ScalesArtifact,
     Split,
+    split_file,
 )
 from edgepack.errors import RecipeInvalidError
 from edgepack.recipe.gates import Gates
@@ -109,7 +110,7 @@ def labelled(rows: StageResult[DataArtifact], splits: Sequence[Split] = SPLIT_NA
     data = rows.artifact
     about = json.dumps([data.task, data.multi_label, data.labels], ensure_ascii=False)
     # A model that was trained already needs no training rows.
-    files = {split: rows.files.get(f"{split}.jsonl") for split in splits}
+    files = {split: rows.files.get(split_file(split)) for split in splits}
     found = [Input(split, digest, data.rows.get(split)) for split, digest in files.items() if digest is not None]
     return [Input("task or labels", about), *found]
 
@@ -148,7 +149,7 @@ def unlabelled(rows: StageResult[DataArtifact]) -> list[Input]:
     return [
         Input("unlabelled", digest, rows.artifact.rows.get("unlabelled"))
         for name, digest in rows.files.items()
-        if name == "unlabelled.jsonl"
+        if name == split_file("unlabelled")
     ]
 
 
