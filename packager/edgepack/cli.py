@@ -179,20 +179,8 @@ def main() -> None:
     \b
     edgepack demo                              the whole way of a small model, in a quarter of a minute
     edgepack init reviews.csv                  draft a recipe from a table of texts and labels
-    edgepack check recipes/quickstart.yaml     find what is wrong before anything runs
-    edgepack doctor                            what training can use on this machine
-    edgepack plan recipes/quickstart.yaml      every resolved value, and what would run
     edgepack build recipes/quickstart.yaml     train, distil, quantize, export, bundle, gate
-    edgepack sweep recipes/several-students.yaml  build the candidates of a search side by side
-    edgepack targets list                      devices that bundles can be built for
-    edgepack fetch recipes/quickstart.yaml     fetch models and packages, to build offline
     edgepack gate dist/NAME.edgepack           gate a finished bundle on this machine
-    edgepack sign dist/NAME.edgepack --key K   sign a finished bundle with an SSH key
-    edgepack verify dist/NAME.edgepack         check every byte of a bundle, and who signed it
-    edgepack inspect dist/NAME.edgepack        contents, and the size of each part
-    edgepack image dist/NAME.edgepack          a container image of it, written without a daemon
-    edgepack diff OLD.edgepack NEW.edgepack    differences between two bundles
-    edgepack clean                             remove results that no build can reuse
     """
 
 
