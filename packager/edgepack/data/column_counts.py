@@ -10,11 +10,11 @@ from typing import Any, Final
 
 from edgepack.data.detect import mixed_separators, separator_between_labels
 from edgepack.recipe.model import LabelSeparator
-from edgepack.tasks.cells import json_list, labels_in
+from edgepack.tasks.cells import json_list
 from edgepack.tasks.labelled_spans import are_spans
 from edgepack.tasks.tags import is_tag
 from edgepack_runtime.rows.formats import RowFormat
-from edgepack_runtime.rows.label_cells import NOTHING_WRITTEN
+from edgepack_runtime.rows.label_cells import NOTHING_WRITTEN, labels_in
 
 MAX_VALUES: Final = 1000  # different values that are counted; a column of labels has fewer
 _LONGEST_VALUE: Final = 200

@@ -115,7 +115,8 @@ def left_out(record: Record, wanted: Mapping[str, object]) -> Iterator[tuple[str
     for key in {**(_BESIDE_SPANS if "spans" in wanted else {}), **results}:
         if record.get(key) and key not in read:
             what = _BESIDE_SPANS.get(key, "results of another tag")
-            yield key, f"`{key}`, {what}, are not learnt: they are left out", "train another model for them"
+            kind = f"`{key}` left out"  # no kind of ours begins so: a tag may be called `unknown label`
+            yield kind, f"`{key}`, {what}, are not learnt: they are left out", "train another model for them"
     for key in annotated.disputed if annotated is not None else ():
         if key in read:
             reason = f"the annotators disagree on `{key}`: the first annotation is read"

@@ -7,6 +7,7 @@ Tables, JSON lines and CoNLL are read as `edgepack_runtime.rows` reads them. TSV
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from itertools import chain
 from operator import itemgetter
 from pathlib import Path
@@ -21,11 +22,11 @@ from edgepack.messages import message
 from edgepack.recipe.finding_log import FindingLog
 from edgepack.recipe.messages import did_you_mean, listed
 from edgepack.recipe.model import Columns, LabelSeparator
-from edgepack.tasks.cells import has_half
 from edgepack.tasks.labelled_spans import tagged_row
 from edgepack.tasks.registry import row_maker
 from edgepack.tasks.task import Values
 from edgepack_runtime.rows.formats import JSON, TAGGED, RowFormat
+from edgepack_runtime.rows.label_cells import has_half
 from edgepack_runtime.rows.lines import RowError
 from edgepack_runtime.rows.reader import BROKEN_CSV, Cells, Rows
 from edgepack_runtime.rows.table import NO_CONTENT, Table
@@ -170,5 +171,6 @@ def _values(number: int, record: Mapping[str, object], wanted: Wanted, log: Find
     shown = listed(name[:40] for name in list(record)[:20]) or "nothing"
     reason = f"this line lacks {listed(missing)}; it has {shown}"
     otherwise = f"set `data.columns`{log.columns_place} to the keys that hold {' and '.join(wanted)}"
-    log.add("lines that lack a key", "error", number, reason, did_you_mean(missing[0], set(record), otherwise))
+    near = partial(did_you_mean, missing[0], record, otherwise)
+    log.add("lines that lack a key", "error", number, reason, near)
     return None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
@@ -24,12 +24,12 @@ class FindingLog:
     _kept: dict[str, list[Finding]] = field(default_factory=dict)
     _counts: dict[str, int] = field(default_factory=dict)
 
-    def add(self, kind: str, severity: Severity, line: int | None, reason: str, fix: str) -> None:
-        """Add one finding. `kind` describes the findings beyond the limit."""
+    def add(self, kind: str, severity: Severity, line: int | None, reason: str, fix: str | Callable[[], str]) -> None:
+        """Add one finding. `kind` describes the findings beyond the limit, whose `fix` is not computed."""
         self._counts[kind] = self._counts.get(kind, 0) + 1
         kept = self._kept.setdefault(kind, [])
         if len(kept) < MAX_LISTED[severity]:
-            kept.append(Finding(severity, self.file, line, reason, fix))
+            kept.append(Finding(severity, self.file, line, reason, fix if isinstance(fix, str) else fix()))
 
     def end(self, kind: str, line: int | None, reason: str, fix: str) -> None:
         """Add the error after which the file could not be read."""

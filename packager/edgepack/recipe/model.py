@@ -186,6 +186,8 @@ class Data(Section):
 class Search(Section):
     """Several candidates from one recipe: each is built and compared, and one ships."""
 
+    MOST: ClassVar[int] = 256  # candidates
+
     over: dict[str, Annotated[tuple[Any, ...], Field(min_length=1)]] = Field(
         min_length=1,
         description="Dotted keys of `student`, `quantize` or `data.calibration`, such as `student.model`, each with "
@@ -203,7 +205,7 @@ class Search(Section):
         description=f"Percentage points below the best dev score that are good enough; null for {TOLERANCE_POINTS}, or "
         "for any distance if `gates.accuracy.min` is set.",
     )
-    max_candidates: int = Field(16, ge=1, le=256, description="More candidates than these are an error.")
+    max_candidates: int = Field(16, ge=1, le=MOST, description="More candidates than these are an error.")
 
 
 class Quantize(Section):

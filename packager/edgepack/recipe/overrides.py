@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from edgepack.recipe.findings import Finding
-from edgepack.recipe.yaml import MAX_BYTES, MAX_DEPTH, Document, KeyPath, Place, dotted, has_surrogate, parse_setting
+from edgepack.recipe.yaml import MAX_BYTES, MAX_DEPTH, Document, KeyPath, Place, dotted, parse_setting
+from edgepack_runtime.util.texts import has_surrogate
 
 MAX_EXPANDED: Final = 256 * 1024  # characters; a small recipe could otherwise expand to gigabytes
 _NAME: Final = r"[A-Za-z_][A-Za-z0-9_]*"

@@ -156,15 +156,17 @@ def _check_nesting(key: str, over: Mapping[str, Any]) -> tuple[str, str] | None:
 
 
 def _check_values(key: str, values: Sequence[Any]) -> Iterator[Problem]:
-    written = [json.dumps(value, sort_keys=True) for value in values]
-    for index, value in enumerate(written):
-        if value in written[:index]:
-            yield (*_OVER, key, index), f"`{key}`: {_shown(values[index])} is a duplicate", "remove one of the two"
+    seen = set()
+    for index, value in enumerate(values):
+        written = json.dumps(value, sort_keys=True)
+        if written in seen:
+            yield (*_OVER, key, index), f"`{key}`: {_shown(value)} is a duplicate", "remove one of the two"
+        seen.add(written)
 
 
 def _too_many(document: Document, swept: _Values) -> Iterator[Problem]:
     most, count = document.get("search", "max_candidates"), math.prod(map(len, swept.values()))
-    if type(most) is not int:  # missing, or a finding of its own
+    if type(most) is not int or most > Search.MOST:  # missing, or a finding of its own
         most = int(Search.model_fields["max_candidates"].default)
     if count > most:
         each = " x ".join(str(len(values)) for values in swept.values())

@@ -97,8 +97,8 @@ class Training(Section):
         None,
         gt=0,
         le=1.0,
-        description="Peak learning rate, between warm-up and decay to 0. null is 0.03 / hidden size, and 0.1 / hidden "
-        "size for a model from scratch.",
+        description="Peak learning rate, between warm-up and decay to 0. null is 20 / square of the hidden size, at "
+        "most 3e-4; for a model from scratch 0.1 / hidden size.",
     )
     scale_learning_rate: Literal["sqrt", "linear", "none"] = Field(
         "sqrt", description="Factor of `learning_rate` for N processes: the square root of N, N, or 1."

@@ -19,6 +19,7 @@ from ruamel.yaml.reader import ReaderError
 from edgepack.messages import message
 from edgepack.recipe.findings import Finding
 from edgepack_runtime.rows.encodings import is_binary, not_utf8
+from edgepack_runtime.util.texts import has_surrogate
 
 KeyPath = tuple[str | int, ...]
 Problem = tuple[KeyPath, str, str]  # where, reason, fix
@@ -155,11 +156,6 @@ def decode(raw: bytes, file: Path) -> tuple[str, Finding | None]:
     except UnicodeDecodeError as error:
         line = error.object.count(b"\n", 0, error.start) + 1
     return "", _error(file, None if is_binary(raw) else line, *not_utf8(raw, file.name))
-
-
-def has_surrogate(text: str) -> bool:
-    r"""Whether `text` holds a lone surrogate, such as the escape `\ud83d`, which no file can hold."""
-    return any("\ud800" <= character <= "\udfff" for character in text)
 
 
 def _read(

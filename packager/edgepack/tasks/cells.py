@@ -5,33 +5,16 @@ White space around labels is removed, around texts it is kept.
 
 from __future__ import annotations
 
-import json
 from typing import Any, Final
 
 from edgepack.messages import message
 from edgepack.recipe.finding_log import FindingLog
-from edgepack.recipe.yaml import has_surrogate
 from edgepack.tasks.task import Values
 from edgepack.util.text_digests import shortened
-from edgepack_runtime.rows.label_cells import NOTHING_WRITTEN, python_list
+from edgepack_runtime.rows.label_cells import NO_AGREEMENT, NOTHING_WRITTEN, labels_in, parsed, single
 from edgepack_runtime.util.texts import is_unseen
 
-NO_AGREEMENT: Final = "-"
 MAX_LABEL_CHARACTERS: Final = 200  # a longer label is a text in the wrong column
-
-
-def has_half(*values: object) -> bool:
-    """Whether a string holds a lone surrogate, also a string inside a list or an object."""
-    left = list(values)
-    while left:
-        value = left.pop()
-        if isinstance(value, str) and has_surrogate(value):
-            return True
-        if isinstance(value, list):
-            left += value
-        elif isinstance(value, dict):
-            left += value.values()
-    return False
 
 
 def texts_of(line: int, values: Values, log: FindingLog) -> tuple[str, str | None] | None:
@@ -82,9 +65,7 @@ def _warn_of_lost_characters(line: int, what: str, content: str, log: FindingLog
 
 def label_of(line: int, value: object, log: FindingLog) -> str | None:
     """One label; annotation tools write it as a list of one, too."""
-    value = labels_in(value)
-    if isinstance(value, list) and len(value) < 2:
-        value = value[0] if value else None
+    value = single(labels_in(value))
     if isinstance(value, str):
         label = value.strip()
     elif value is None:
@@ -116,51 +97,6 @@ def label_of(line: int, value: object, log: FindingLog) -> str | None:
         return None
     _warn_of_lost_characters(line, "label", label, log)
     return label
-
-
-def labels_in(value: object) -> object:
-    """A value with labels as a list, as annotation tools write them; one label as it is.
-
-    Label Studio writes several choices as `{"choices": [...]}`, a rating as `{"rating": 4}`, and a choice in a tree as
-    the list of its branches.
-    """
-    value = parsed(value)
-    if isinstance(value, dict) and len(value) == 1:
-        [(key, inner)] = value.items()
-        if key in _CHOSEN:
-            value = inner if isinstance(inner, list) else [inner]
-        elif key == "rating" and isinstance(inner, int):
-            value = [str(inner)]
-    if not isinstance(value, list):
-        return value
-    labels: list[object] = []
-    for item in value:
-        inside = labels_in(item) if isinstance(item, dict) else item
-        if isinstance(item, dict) and isinstance(inside, list):
-            labels += inside
-        else:
-            labels.append("/".join(item) if _is_path(item) else item)
-    return labels
-
-
-_CHOSEN: Final = ("choices", "taxonomy")
-
-
-def _is_path(item: object) -> bool:
-    return isinstance(item, list) and bool(item) and all(isinstance(part, str) for part in item)
-
-
-def parsed(value: object) -> object:
-    """The list or object in a cell that holds one as JSON, or a list of strings as Python; any other value as it is."""
-    if isinstance(value, str) and value.lstrip()[:1] in ("[", "{"):
-        try:
-            found: object = json.loads(value)
-        except (ValueError, RecursionError):
-            strings = python_list(value)
-            return value if strings is None else strings
-        # The cell was checked as text before, in which an escape is six characters.
-        return value if has_half(found) else found
-    return value
 
 
 def json_list(value: object) -> list[Any] | None:

@@ -12,11 +12,12 @@ import numpy as np
 from edgepack.artifacts import Row
 from edgepack.recipe.finding_log import FindingLog
 from edgepack.recipe.model import Columns, LabelSeparator
-from edgepack.tasks.cells import json_list, label_of, parsed, text_of
+from edgepack.tasks.cells import json_list, label_of, text_of
 from edgepack.tasks.classification import Classification
 from edgepack.tasks.tags import TagReader
 from edgepack.tasks.task import NO_UNIT, UNLABELLED, Array, Encoded, Float, MakeRow, Objective, Values
 from edgepack.util.text_digests import shortened
+from edgepack_runtime.rows.label_cells import parsed
 from edgepack_runtime.stats.metrics import Answer
 from edgepack_runtime.tasks import labelled_spans
 from edgepack_runtime.tasks.registry import TOKENS, task_by_name

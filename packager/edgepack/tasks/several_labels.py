@@ -12,11 +12,11 @@ import numpy as np
 from edgepack.artifacts import Row
 from edgepack.recipe.finding_log import FindingLog
 from edgepack.recipe.model import Columns, LabelSeparator
-from edgepack.tasks.cells import label_of, labels_in, texts_of
+from edgepack.tasks.cells import label_of, texts_of
 from edgepack.tasks.classification import Classification
 from edgepack.tasks.task import UNLABELLED, Array, Encoded, Float, MakeRow, Objective, Values
 from edgepack.util.text_digests import shortened
-from edgepack_runtime.rows.label_cells import NOTHING_WRITTEN
+from edgepack_runtime.rows.label_cells import NOTHING_WRITTEN, labels_in
 from edgepack_runtime.stats.metrics import Answer
 from edgepack_runtime.tasks.registry import ONE_TEXT, PAIR, task_by_name
 from edgepack_runtime.tasks.several_labels import several_labels

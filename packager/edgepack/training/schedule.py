@@ -15,9 +15,9 @@ _LAYER: Final = re.compile(r"\bencoder\.layers\.(\d+)\.")
 _EMBEDDINGS: Final = re.compile(r"\bembeddings\.")
 _STEPS: Final = 400
 _FEWEST_EPOCHS, _MOST_EPOCHS = 3, 40
-# The peak learning rate times the width of the hidden states.
-_PRETRAINED_RATE: Final = 0.03
-_RANDOM_RATE: Final = 0.1
+_PRETRAINED_RATE: Final = 20.0  # the peak learning rate times the square of the width of the hidden states
+_HIGHEST_PRETRAINED_RATE: Final = 3e-4
+_RANDOM_RATE: Final = 0.1  # the peak learning rate times the width
 
 
 @dataclass(frozen=True)
@@ -43,10 +43,11 @@ class Budget:
 def budget(settings: Training, rows: int, hidden: int, ranks: int, *, random_weights: bool) -> Budget:
     """The epochs and the learning rate of `settings`, chosen by rows and weights where they are null.
 
-    Epochs: about 400 steps, within 3 to 40 epochs. Learning rate: 0.03 / `hidden` for pre-trained weights, 0.1 /
-    `hidden` for random ones, to one digit. A rate that falls with the width is that of Yang et al., "Tensor Programs
-    V" (2022); at a width of 768 it is the 4e-5 between the rates of Devlin et al., "BERT" (2019). The constants were
-    measured with 300 to 3,000 rows of three data sets: docs/measurements.md.
+    Epochs: about 400 steps, within 3 to 40 epochs. Learning rate, to one digit: 20 / `hidden`^2 for pre-trained
+    weights, at most 3e-4; 0.1 / `hidden` for random ones. For pre-trained weights that is the 3e-5 of Devlin et al.,
+    "BERT" (2019), at a width of 768, 2e-5 at 1,024, and at most the 3e-4 of the small models of Turc et al.,
+    "Well-Read Students Learn Better" (2019); 2e-4 at 312 was measured: docs/measurements.md. For random weights a rate
+    that falls with the width is that of Yang et al., "Tensor Programs V" (2022).
 
     Args:
         rows: rows of an epoch, labelled and unlabelled.
@@ -59,7 +60,8 @@ def budget(settings: Training, rows: int, hidden: int, ranks: int, *, random_wei
     if epochs is None:
         epochs = float(min(max(round(_STEPS / epoch_steps), _FEWEST_EPOCHS), _MOST_EPOCHS))
     if rate is None:
-        rate = float(f"{(_RANDOM_RATE if random_weights else _PRETRAINED_RATE) / hidden:.0e}")
+        pretrained = min(_HIGHEST_PRETRAINED_RATE, _PRETRAINED_RATE / hidden**2)
+        rate = float(f"{_RANDOM_RATE / hidden if random_weights else pretrained:.0e}")
     return Budget(epochs, epoch_steps, rate)
 
 

@@ -21,6 +21,7 @@ from edgepack_runtime.schema.maxima import MAX_LABELS, MAX_TOKENS
 from edgepack_runtime.tasks.registry import ONE_TEXT, TASK_NAMES, task_by_name
 from edgepack_runtime.tasks.task import Task
 from edgepack_runtime.util.fs import read_regular
+from edgepack_runtime.util.texts import has_surrogate
 
 FORMAT = 1
 CONFIG_NAME = "model.json"
@@ -251,7 +252,7 @@ def _texts_problem(value: Any, minimum: int) -> Optional[str]:
         return f"is not a list of {minimum} to {MAX_LABELS} texts"
     if not all(isinstance(item, str) and item.strip() and len(item) <= 256 for item in value):
         return "holds an item that is blank, or not a text of 1 to 256 characters"
-    if any("\ud800" <= character <= "\udfff" for item in value for character in item):
+    if any(map(has_surrogate, value)):
         return "holds half a surrogate pair, which cannot be printed"
     twice = next((item for item, times in Counter(value).items() if times > 1), None)
     return None if twice is None else f"holds {twice!r} twice"

@@ -26,6 +26,11 @@ def is_unseen(text: str) -> bool:
     return _SEEN.search(text) is None
 
 
+def has_surrogate(text: str) -> bool:
+    r"""Whether `text` holds a lone surrogate, such as the escape `\ud83d`, which no file can hold."""
+    return any("\ud800" <= character <= "\udfff" for character in text)
+
+
 def length(item: Any) -> int:
     """Size of an item: characters of a text, of a pair or of a JSON value; bytes of a file."""
     if isinstance(item, tuple):

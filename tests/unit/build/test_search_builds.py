@@ -221,7 +221,7 @@ def test_candidates_of_several_widths_train_the_whole_student_once(
     assert [(one.stage, one.candidates) for one in part.stage_artifacts[1:]] == [
         ("student", ()), ("width_pruning", ("width=0.75",)), ("width_pruning", ("width=0.5",)),
     ]  # fmt: skip
-    about = "cut to 0.75 of its width, at most 0.2 M weights; 1 step of 32 (2 rows x 4 epochs, learning rate 0.004)"
+    about = "cut to 0.75 of its width, at most 0.2 M weights; 1 step of 32 (2 rows x 4 epochs, learning rate 0.0003)"
     narrow = [(one.candidate, one.about) for one in planned.stages if one.stage == "width_pruning"]
     assert narrow[0][1].startswith(about.replace("1 step", "4 steps"))
     assert [candidate for candidate, _ in narrow] == ["width=0.75", "width=0.5"]

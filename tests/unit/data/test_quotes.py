@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
+from unittest import mock
 
 import pytest
 
+from edgepack.data import quotes
 from edgepack.data.quotes import Quotes
 from edgepack.data.tables import read_rows
 from edgepack.recipe.finding_log import MAX_LISTED, FindingLog
@@ -100,3 +102,11 @@ def test_a_row_of_many_fields_is_looked_at_once(tmp_path: Path) -> None:
     quotes = Quotes(",", FindingLog(tmp_path / "a.csv"))
     quotes.remember(["text", "label"])
     assert not quotes.hold(2, 40, Uncopied(["b,c\nd", "正面\n" * 5, "x"] * 10))
+
+
+def test_labels_of_few_rows_are_counted_once_for_a_row_of_many_fields(tmp_path: Path) -> None:
+    columns = [f"c{number}" for number in range(40)]
+    row = ",".join(f'"{"," * (39 - number)}\nx"' for number in range(40))
+    with mock.patch.object(quotes, "_recurring", wraps=quotes._recurring) as counted:
+        read(tmp_path, [",".join(columns), row], header=",".join(("text", "label", *columns[2:])))
+    assert counted.call_count < 3

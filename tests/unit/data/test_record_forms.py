@@ -188,6 +188,16 @@ def test_annotators_who_disagree_are_counted(tmp_path: Path, second: str | None,
     assert all(warning.startswith("the annotators disagree on `mood`") for warning in warnings)
 
 
+def test_a_tag_called_as_a_kind_of_error_hides_none(tmp_path: Path) -> None:
+    file = tmp_path / "a.json"
+    kind = "rows without a label"
+    tasks = [annotated(CHOICE, result(kind, choices=["x"])), annotated(result("sentiment", choices=[""]))]
+    file.write_text(json.dumps(tasks), encoding="utf-8")
+    log = FindingLog(file)
+    list(read_rows(file, Columns(label="sentiment"), log))
+    assert [finding.severity for finding in log.findings()] == ["warning", "error"]
+
+
 def test_what_annotators_write_is_no_label(tmp_path: Path) -> None:
     with pytest.raises(RecipeInvalidError) as error:
         drafted(tmp_path, *(annotated(result("summary", text=[f"{text}。"])) for text in WORDS))

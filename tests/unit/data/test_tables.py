@@ -21,7 +21,7 @@ from edgepack.recipe.findings import Finding, Severity, errors
 from edgepack.recipe.model import Columns
 from edgepack_runtime.batch.inputs import opened, read_texts
 from edgepack_runtime.errors import UsageError
-from edgepack_runtime.rows.label_cells import NOTHING_WRITTEN
+from edgepack_runtime.rows.label_cells import label_in
 from edgepack_runtime.rows.lines import RowError
 from edgepack_runtime.util.texts import is_unseen
 
@@ -198,7 +198,7 @@ TEXT = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=20
     lambda text: not is_unseen(text)
 )
 LABEL = st.text(st.characters(exclude_categories=["Cs", "Zs", "Zl", "Zp", "Cc", "Cf"]), min_size=1, max_size=8).filter(
-    lambda label: label not in NOTHING_WRITTEN
+    lambda label: label_in(label) == label
 )
 ROWS = st.lists(st.tuples(TEXT, LABEL), min_size=1, max_size=6)
 SAME_FOLDER = settings(suppress_health_check=[HealthCheck.function_scoped_fixture])

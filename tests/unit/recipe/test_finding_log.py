@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from edgepack.recipe.finding_log import FindingLog
+from edgepack.recipe.finding_log import MAX_LISTED, FindingLog
 
 
 def test_more_of_a_kind_than_are_listed_are_counted() -> None:
@@ -29,3 +29,16 @@ def test_two_warnings_of_a_kind_are_one_and_one_is_itself() -> None:
     assert [finding.reason for finding in log.findings()] == ["odd"]
     log.add("warnings", "warning", 7, "odd too", "look")
     assert [finding.reason for finding in log.findings()] == ["odd; 1 more like it: line 7"]
+
+
+def test_a_fix_that_takes_time_is_made_for_listed_findings_alone() -> None:
+    log, made = FindingLog(Path("a.tsv")), []
+
+    def fix() -> str:
+        made.append(1)
+        return "do it"
+
+    for line in range(100):
+        log.add("kind", "error", line, "reason", fix)
+    assert len(made) == MAX_LISTED["error"]
+    assert {finding.fix for finding in log.findings()} == {"do it"}

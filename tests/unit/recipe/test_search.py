@@ -147,6 +147,14 @@ def test_a_finding_of_several_values_names_their_candidate(tmp_path: Path) -> No
     ]
 
 
+def test_no_limit_of_candidates_is_above_that_of_the_format(tmp_path: Path) -> None:
+    many = f"search={{over: {{student.epochs: [{', '.join(map(str, range(1, 301)))}]}}, max_candidates: 300}}"
+    with pytest.raises(RecipeInvalidError) as caught:
+        load(tmp_path, RECIPE.replace("search:\n", "  model: ./nano\n"), many)
+    reasons = [finding.reason for finding in caught.value.findings]
+    assert any("makes 300 candidates" in reason for reason in reasons)  # and none is made
+
+
 def test_ways_to_quantize_and_rows_to_calibrate_with_may_be_searched_over(tmp_path: Path) -> None:
     text = ONE_MODEL
     over = "  over: {quantize.observer: [hist, kl], data.calibration.rows: [32, 64]}\n"

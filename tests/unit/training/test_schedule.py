@@ -69,7 +69,7 @@ def test_fewer_rows_are_passed_more_often(rows: int, epochs: int, epoch_steps: i
 
 
 @pytest.mark.parametrize(
-    ("hidden", "pretrained", "random"), [(96, 3e-4, 1e-3), (312, 1e-4, 3e-4), (768, 4e-5, 1e-4), (1024, 3e-5, 1e-4)]
+    ("hidden", "pretrained", "random"), [(96, 3e-4, 1e-3), (312, 2e-4, 3e-4), (768, 3e-5, 1e-4), (1024, 2e-5, 1e-4)]
 )
 def test_wide_and_pretrained_models_learn_at_lower_rates(hidden: int, pretrained: float, random: float) -> None:
     found = [budget(Training(), 600, hidden, 1, random_weights=random).learning_rate for random in (False, True)]

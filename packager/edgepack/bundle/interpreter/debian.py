@@ -38,6 +38,7 @@ _FIX: Final = re.compile(r"\+deb(?P<debian>[0-9]+)u(?P<number>[0-9]+)\Z")  # of 
 _KEYRING: Final = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
 _TIMEOUT_SECONDS: Final = 60
 _SAID_BYTES: Final = 800
+_PIECE_BYTES: Final = 2**20
 _MOST_BYTES: Final = 64 * 2**20  # the largest package has 3 MiB
 
 
@@ -226,11 +227,13 @@ def _download(package: DebianPackage, mirror: str, file: Path) -> None:
     for base in (mirror.rstrip("/"), f"{mirror.rstrip('/')}-security"):
         try:
             with urllib.request.urlopen(f"{base}/{package.path}", timeout=_TIMEOUT_SECONDS) as answer:  # noqa: S310 - the user names it, and sha256 decides
-                raw = answer.read(_MOST_BYTES + 1)
-                if len(raw) > _MOST_BYTES:
-                    raise OSError(f"{mirror}: {package.file_name} has more than {_MOST_BYTES >> 20} MiB")
-                if answer.length:  # that is left: `read` with a size does not raise it
-                    raise http.client.IncompleteRead(raw, answer.length)
+                raw = bytearray()
+                while piece := answer.read1(_PIECE_BYTES):  # `read` takes all of a chunk that says that it has -1 bytes
+                    raw += piece
+                    if len(raw) > _MOST_BYTES:
+                        raise OSError(f"{mirror}: {package.file_name} has more than {_MOST_BYTES >> 20} MiB")
+                if answer.length:  # that is left: `read1` does not raise it
+                    raise http.client.IncompleteRead(bytes(raw), answer.length)
             file.write_bytes(raw)
             return
         except urllib.error.HTTPError as error:

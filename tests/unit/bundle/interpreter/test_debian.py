@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import http.server
 import io
@@ -151,6 +152,37 @@ class BreaksOff(http.server.BaseHTTPRequestHandler):
 
     def log_message(self, *_: object) -> None:
         pass
+
+
+class Endless(BreaksOff):
+    """A server whose chunk has -1 bytes: `read` of http.client takes all that follows, whatever it was asked for."""
+
+    protocol_version = "HTTP/1.1"
+    sent_bytes = 0
+
+    def do_GET(self) -> None:
+        self.send_response(200)
+        self.send_header("Transfer-Encoding", "chunked")
+        self.end_headers()
+        self.wfile.write(b"-1\r\n")
+        with contextlib.suppress(OSError):
+            while Endless.sent_bytes < 2**26:
+                Endless.sent_bytes += self.wfile.write(bytes(2**16))
+        self.close_connection = True
+
+
+def test_a_mirror_that_sends_without_an_end_is_left(
+    archive: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(debian, "_MOST_BYTES", 2**20)
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Endless) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        monkeypatch.setenv(debian.VARIABLE, f"http://127.0.0.1:{server.server_port}")
+        with pytest.raises(EnvironmentUnfitError) as caught:
+            fetch(tmp_path)
+        server.shutdown()
+    assert "has more than 1 MiB" in caught.value.why
+    assert Endless.sent_bytes < 2**26
 
 
 def test_a_mirror_that_breaks_off_or_is_no_url(archive: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
