@@ -259,8 +259,12 @@ class Gates(Document):
     @property
     def ungated(self) -> bool:
         """Whether no limit is set."""
-        names = [one.name for one in dataclasses.fields(Gates) if one.name not in NOT_LIMITS]
-        return all(getattr(self, name) is None for name in names)
+        return ungated({one.name: getattr(self, one.name) for one in dataclasses.fields(Gates)})
+
+
+def ungated(gates: Mapping[str, Any]) -> bool:
+    """Whether no section of `gates` sets a limit."""
+    return all(limits is None for name, limits in gates.items() if name not in NOT_LIMITS)
 
 
 @dataclasses.dataclass(frozen=True)
