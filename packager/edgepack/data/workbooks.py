@@ -45,8 +45,8 @@ class SheetRows(Rows):
     def cells(self) -> Iterator[Cells]:
         width = 0  # a sheet has as many columns as its widest row, though nothing is written there
         for line, fields in enumerate(self._rows, start=1):
-            while fields and not fields[-1] and (len(fields) > width or not any(fields)):
-                fields.pop()
+            filled = next((place for place in range(len(fields), 0, -1) if fields[place - 1]), 0)
+            del fields[max(filled, width) if filled else 0 :]
             width = width or len(fields)
             self.lines.number = self.last = line
             yield line, fields

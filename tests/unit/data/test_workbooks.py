@@ -18,13 +18,14 @@ from edgepack.data.choose_columns import choose_columns
 from edgepack.data.draft.profile import profile
 from edgepack.data.draft.source import look_at
 from edgepack.data.tables import read_rows
-from edgepack.data.workbooks import other_sheets
+from edgepack.data.workbooks import SheetRows, other_sheets
 from edgepack.errors import RecipeInvalidError
 from edgepack.progress import SILENT
 from edgepack.recipe.finding_log import FindingLog
 from edgepack.recipe.model import Columns
 from edgepack.recipe.paths import on_disk, sheet_of
 from edgepack.stages.keys import file_input
+from edgepack_runtime.rows.formats import BY_SUFFIX
 
 HEADER = ["id", "text", "label"]
 NAMESPACE = 'xmlns="http://schemas.openxmlformats.org/spreadsheetml/2006/main"'
@@ -79,6 +80,20 @@ def test_its_columns_are_found_as_those_of_other_tables(tmp_path: Path) -> None:
     assert choose_columns(profile(book(tmp_path, first=[["编号", "评论", "标签"], *rows]))) == Columns(
         text="评论", label="标签"
     )
+
+
+def test_an_empty_row_of_many_cells_is_looked_at_once() -> None:
+    looks = []
+
+    class Cell(str):
+        __slots__ = ()
+
+        def __bool__(self) -> bool:
+            looks.append(self)
+            return False
+
+    [(_, fields)] = SheetRows(iter([[Cell() for _ in range(500)]]), "a.xlsx", BY_SUFFIX[".csv"]).cells()
+    assert (fields, len(looks)) == ([], 500)
 
 
 def test_a_column_that_is_named_twice_is_refused(tmp_path: Path) -> None:
