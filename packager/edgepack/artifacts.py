@@ -255,7 +255,7 @@ class Score:
         return gain if metric_of(self.metric).more_is_better else -gain
 
 
-def proportion(right: int, n: int, confidence: float = 0.95) -> Score:
+def proportion(right: int, n: int, confidence: float = intervals.CONFIDENCE) -> Score:
     """The accuracy of `right` of `n`, with its interval."""
     bounds = intervals.proportion(right, n, confidence)
     return Score(right / n, bounds.low, bounds.high, n, confidence)
@@ -301,6 +301,11 @@ class Artifact:
     folder: Path
 
 
+def split_file(split: Split) -> str:
+    """Name of the file with the rows of a split."""
+    return f"{split}.jsonl"
+
+
 @dataclass(frozen=True)
 class DataArtifact(Artifact):
     """`{train,dev,test}.jsonl` with one `Row.document` per line, and `unlabelled.jsonl` if the recipe names such texts.
@@ -330,9 +335,13 @@ class DataArtifact(Artifact):
         """The labels of a model, in the order of its logits."""
         return self.text_task.model_labels(self.labels)
 
+    def file(self, split: Split) -> Path:
+        """The file of the rows of one split, one JSON object per line."""
+        return self.folder / split_file(split)
+
     def read(self, split: Split) -> list[Row]:
         """All rows of one split, in file order."""
-        with (self.folder / f"{split}.jsonl").open(encoding="utf-8") as lines:
+        with self.file(split).open(encoding="utf-8") as lines:
             return [Row.from_document(json.loads(line), self.text_task) for line in lines]
 
     def example(self, *, from_test_rows: bool = True) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import importlib
 import os
+import signal
 import sys
 import tempfile
 import traceback
@@ -18,6 +19,7 @@ from edgepack.errors import EdgepackError, EnvironmentUnfitError, UsageError
 from edgepack.util import process
 from edgepack.util.text import safe, safe_lines
 from edgepack_runtime.errors import ExitCode
+from edgepack_runtime.util import signals, streams
 from edgepack_runtime.util.fs import temporary_base
 
 COMMANDS: Final = (
@@ -73,8 +75,8 @@ class _Commands(click.Group):
         if not options.pop("standalone_mode", True):
             return run(*arguments, standalone_mode=False, **options)
         os.umask(os.umask(0) | _OTHERS_WRITE)
-        process.open_closed()
-        process.go_on_without_stderr()
+        streams.open_closed()
+        streams.go_on_without_stderr()
         process.name_stdout()
         with process.noticed() as arrived:
             try:
@@ -82,7 +84,7 @@ class _Commands(click.Group):
                     self._run(run, *arguments, **options)
             finally:
                 if arrived:
-                    sys.exit(process.exit_code(arrived[0]))
+                    sys.exit(signals.exit_code(arrived[0]))
 
     def _run(self, run: Any, *arguments: Any, **options: Any) -> NoReturn:
         try:
@@ -96,11 +98,11 @@ class _Commands(click.Group):
             _end(UsageError(_said(error), fix=f"{command} --help"))
         except click.Abort:
             click.echo("interrupted", err=True)
-            sys.exit(128 + 2)
+            sys.exit(signals.exit_code(signal.SIGINT))
         except OSError as error:
             if isinstance(error, BrokenPipeError) or not _is_of_output(error):
                 raise
-            process.redirect_to_devnull(1)
+            streams.redirect_to_devnull(1)
             _end(EnvironmentUnfitError("the output cannot be written", why=error.strerror or ""))
 
     def make_context(self, *arguments: Any, **options: Any) -> click.Context:
@@ -177,20 +179,8 @@ def main() -> None:
     \b
     edgepack demo                              the whole way of a small model, in a quarter of a minute
     edgepack init reviews.csv                  draft a recipe from a table of texts and labels
-    edgepack check recipes/quickstart.yaml     find what is wrong before anything runs
-    edgepack doctor                            what training can use on this machine
-    edgepack plan recipes/quickstart.yaml      every resolved value, and what would run
     edgepack build recipes/quickstart.yaml     train, distil, quantize, export, bundle, gate
-    edgepack sweep recipes/several-students.yaml  build the candidates of a search side by side
-    edgepack targets list                      devices that bundles can be built for
-    edgepack fetch recipes/quickstart.yaml     fetch models and packages, to build offline
     edgepack gate dist/NAME.edgepack           gate a finished bundle on this machine
-    edgepack sign dist/NAME.edgepack --key K   sign a finished bundle with an SSH key
-    edgepack verify dist/NAME.edgepack         check every byte of a bundle, and who signed it
-    edgepack inspect dist/NAME.edgepack        contents, and the size of each part
-    edgepack image dist/NAME.edgepack          a container image of it, written without a daemon
-    edgepack diff OLD.edgepack NEW.edgepack    differences between two bundles
-    edgepack clean                             remove results that no build can reuse
     """
 
 

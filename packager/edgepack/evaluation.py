@@ -25,11 +25,11 @@ from edgepack_runtime.errors import EdgepackError
 from edgepack_runtime.inference.linear import LinearModel
 from edgepack_runtime.inference.predictor import Predictor
 from edgepack_runtime.stats import metrics, scoring
+from edgepack_runtime.stats.intervals import CONFIDENCE
 from edgepack_runtime.stats.metrics import Answer, classes_of
 from edgepack_runtime.tasks import task as tasks
 from edgepack_runtime.tasks.task import Part, Task, row_errors
 
-CONFIDENCE: Final = 0.95
 _ROUNDING_POINTS: Final = 1e-9  # rounding error of a difference of scores
 
 

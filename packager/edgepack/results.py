@@ -61,7 +61,7 @@ class TargetResult:
         """The verdict of the bundle's gate, or why there is none."""
         if isinstance(self.gate, NotRunHere):
             return NOT_RUN_HERE
-        return "no gates" if self.gate.gated.judged == UNGATED else self.gate.verdict
+        return UNGATED if self.gate.gated.judged == UNGATED else self.gate.verdict
 
     @property
     def refused(self) -> str | None:

@@ -13,10 +13,11 @@ from tests.heights import METRES, Height
 from edgepack import evaluation
 from edgepack.artifacts import DataArtifact, Row
 from edgepack.errors import StageFailedError
-from edgepack.evaluation import CONFIDENCE, every_score, floor, value
+from edgepack.evaluation import every_score, floor, value
 from edgepack.progress import SILENT
 from edgepack_runtime.bundle.model_config import CPU, CUDA, EngineConfig
 from edgepack_runtime.stats import metrics, scoring
+from edgepack_runtime.stats.intervals import CONFIDENCE
 from edgepack_runtime.stats.metrics import Answer
 from edgepack_runtime.tasks.one_label import one_label
 from edgepack_runtime.tasks.registry import ONE_TEXT, TOKENS, TaskName, task_by_name

@@ -21,6 +21,7 @@ from edgepack.bundle.target_spec import target_specs
 from edgepack.messages import joined, message
 from edgepack.recipe.model import AnyRecipe, LinearRecipe, Recipe
 from edgepack.recipe.section import Section
+from edgepack.results import NOT_RUN_HERE
 from edgepack.stages.data import DataStage
 from edgepack.stages.stage import Context, Key, PlannedRows, Stage
 from edgepack.stages.train import TrainingStage
@@ -149,7 +150,7 @@ class _Planner:
         if options.ends_before(stage.name):
             return replace(planned, state="not asked for")
         if lacking is not None:
-            return replace(planned, state="not run here", why=lacking.why)
+            return replace(planned, state=NOT_RUN_HERE, why=lacking.why)
         return planned if found is not None else self._to_run(stage, key, planned)
 
     def _to_run(self, stage: Stage[Any], key: Key | None, planned: PlannedStage) -> PlannedStage:

@@ -16,12 +16,12 @@ from edgepack.artifacts import DataArtifact, ModelArtifact
 from edgepack.build.options import CANDIDATE_STAGES
 from edgepack.errors import RecipeInvalidError
 from edgepack.imported.classifier import ClassifierStage
-from edgepack.imported.conversion import MOST_RUNS
 from edgepack.imported.examples import ExamplesStage
 from edgepack.imported.graphs import GraphsStage
 from edgepack.imported.rows import ImportedRowsStage
 from edgepack.imported.shipment import ImportedShipment
 from edgepack.recipe.model import (
+    MOST_RUNS,
     AnyRecipe,
     Candidate,
     CustomRecipe,

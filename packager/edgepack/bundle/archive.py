@@ -26,7 +26,6 @@ Members = dict[str, Path | bytes]  # by path in the release
 # Measured on numpy, onnxruntime and tokenizers (132 MB): level 6 gives 43.4 MB in 4.5 s, level 9 43.1 MB in 12 s.
 # Of onnxruntime's library alone (29.4 MB), deflate makes 11.2 MB in 1 s, LZMA 8.25 MB in 14 s.
 _LEVEL = 6
-_MAIN = "__main__.py"
 _INTERPRETER = ".tar.gz"
 
 
@@ -159,7 +158,7 @@ def _write_member(file: BinaryIO, path: str, source: Path | bytes, packed: bytes
     # `__main__.py` runs before anything is checked. In a stored file, a damaged byte is one wrong character, not
     # a different rest of the program: nearly all are syntax errors, or are found by its own check.
     # The stub of the file cuts out an interpreter as it is.
-    if file.tell() - start >= size or path == _MAIN or path.endswith(_INTERPRETER):
+    if file.tell() - start >= size or path == contract.MAIN_NAME or path.endswith(_INTERPRETER):
         method = form.STORED
         file.seek(start)
         file.truncate()

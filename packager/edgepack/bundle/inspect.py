@@ -29,7 +29,7 @@ _OF_FOLDER: Final = {
     MODEL_FOLDER: "model",
     SITE: "site",
     "edgepack_runtime": "runtime",
-    "__main__.py": "runtime",
+    contract.MAIN_NAME: "runtime",
     "golden": "golden",
 }
 

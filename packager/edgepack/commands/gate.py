@@ -11,8 +11,8 @@ import click
 
 from edgepack.commands import options
 from edgepack.errors import EdgepackError, EnvironmentUnfitError, UsageError
-from edgepack.util import process
 from edgepack.util.text import json_text
+from edgepack_runtime.util.streams import redirect_to_devnull
 
 if TYPE_CHECKING:
     from edgepack.console.console import Console
@@ -195,7 +195,7 @@ def _show(results: Sequence[GateResult], found: Gates, out: _Out, console: Conso
     except BrokenPipeError:
         raise
     except OSError as error:
-        process.redirect_to_devnull(1)
+        redirect_to_devnull(1)
         what = f"the output cannot be written; its verdict: {found.summary}"
         return [EnvironmentUnfitError(what, why=error.strerror or str(error))]
     return []

@@ -13,10 +13,12 @@ from rich.console import JustifyMethod
 from rich.table import Table
 from rich.text import Text
 
-from edgepack.messages import TEMPLATES, joined, local, message
+from edgepack.messages import joined, local, message
+from edgepack.report.i18n import metric
 from edgepack.util.nvidia import sm_name
-from edgepack.util.text import metric_name, mib, rounded_duration, shortest
+from edgepack.util.text import mib, rounded_duration, shortest
 from edgepack.util.text import safe as plain_safe
+from edgepack_runtime.messages import message_or
 from edgepack_runtime.schema.figures import NOTHING
 from edgepack_runtime.schema.receipt import UNGATED
 from edgepack_runtime.stats import intervals
@@ -160,9 +162,8 @@ def named_facts(found: Mapping[str, Any], section: str = "inspect") -> Iterator[
 
 
 def column_head(name: str, section: str = "column") -> str:
-    """The head of a column in the language of the terminal, from its English name."""
-    known = f"{section}.{name}"
-    return local(message(known)) if known in TEMPLATES else safe(name)
+    """The head of a column in the language of the terminal, from its English name or a message."""
+    return safe(message_or(f"{section}.{name}", name))
 
 
 def table(live: bool, first: str, *columns: str) -> Table:
@@ -206,7 +207,7 @@ def mib_column(size_bytes: int) -> str:
 
 def score_head(metrics: Sequence[str]) -> str:
     """The head of a column of scores: the name of the metric, if there is only one."""
-    return metric_name(metrics[0]) if len(metrics) == 1 else "score"
+    return metric(metrics[0]) if len(metrics) == 1 else "score"
 
 
 _JOINTS = re.compile(r"[^._]*[._]+|[^._]+")  # `latency.p95_ms` splits into `latency.`, `p95_` and `ms`

@@ -28,6 +28,7 @@ from edgepack.recipe.messages import did_you_mean, listed
 from edgepack.recipe.model import (
     BUILTIN_PREFIX,
     HELD_OUT,
+    MOST_DEV_ROWS,
     SPLIT_NAMES,
     Data,
     FolderData,
@@ -189,13 +190,12 @@ def load_known(section: ImportedData, labels: Sequence[str], progress: Progress 
     )
 
 
-_MOST_DEV_ROWS: Final = 500
 _LEAST_DEV_ROWS: Final = 2
 
 
 def _drawn_dev(rows: int, seed: int) -> dict[SplitName, _Kept]:
     """Which of the test rows become dev, a seeded quarter, and which stay."""
-    draw = Sampler(min(_MOST_DEV_ROWS, rows // 4), rows, f"dev/{seed}")
+    draw = Sampler(min(MOST_DEV_ROWS, rows // 4), rows, f"dev/{seed}")
     drawn = [draw() for _ in range(rows)]
     return {"dev": drawn, "test": [not one for one in drawn]}
 

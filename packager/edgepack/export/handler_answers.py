@@ -27,9 +27,9 @@ from edgepack_runtime.bundle.model_config import HANDLER_NAME
 from edgepack_runtime.engine.ort_api import library_path
 from edgepack_runtime.errors import from_json
 from edgepack_runtime.stats import intervals, mean_scores
+from edgepack_runtime.stats.intervals import CONFIDENCE
 from edgepack_runtime.stats.metrics import SCORE
 
-CONFIDENCE: Final = 0.95
 ANSWER_TIMEOUT_S: Final = 120.0  # from one example to the next
 _PROGRAM: Final = Path(__file__).with_name("score_program.py")
 _ROUNDS: Final = 5

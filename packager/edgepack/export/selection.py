@@ -12,10 +12,9 @@ from edgepack.artifacts import DataArtifact, Int8Choice, LedgerRow, ModelFile, P
 from edgepack.messages import joined, message
 from edgepack.onnx_graph.parity import Parity
 from edgepack.progress import Progress
-from edgepack.recipe.model import Quantize
+from edgepack.recipe.model import LEAST_GAIN, Quantize
 from edgepack_runtime.device import info
 
-LEAST_GAIN: Final = 0.10  # a small file ships when it is at least this much smaller and faster than the float file
 TEXTS_FILE: Final = "texts.txt"  # what `edgert bench` measures with when it is given the folders beside it
 SHORT: Final[Mapping[Precision, str]] = {"float32": "float", "float16": "FP16", "int8": "INT8"}
 _TIMED_TEXTS = 200

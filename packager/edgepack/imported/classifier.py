@@ -27,7 +27,6 @@ from edgepack.imported.conversion import (
     GRAPHS_KEYS,
     IMPORT_LIBRARIES,
     INT8_FOLDER,
-    MOST_RUNS,
     PARITY_RUNS,
 )
 from edgepack.imported.rows import ImportedRowsStage
@@ -39,7 +38,7 @@ from edgepack.onnx_graph.recognise import IDS, TYPES, Unrecognised
 from edgepack.onnx_graph.rewrite import rewrite
 from edgepack.onnx_graph.utils import Array, fold_constants
 from edgepack.progress import Progress
-from edgepack.recipe.model import ImportedQuantize, ImportedTextModel
+from edgepack.recipe.model import MOST_RUNS, ImportedQuantize, ImportedTextModel
 from edgepack.recipe.validate_imported import runtime_order
 from edgepack.sandbox import runner as sandbox
 from edgepack.stages import keys

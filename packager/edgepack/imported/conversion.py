@@ -30,7 +30,6 @@ from edgepack_runtime.bundle.model_config import weight_bytes
 
 FLOAT_FOLDER: Final = "onnx-float"
 INT8_FOLDER: Final = "onnx-int8"
-MOST_RUNS: Final = 32  # of each graph, for calibration
 PARITY_RUNS: Final = 3  # of each graph, compared with Paddle Inference
 TOLERANCE: Final = 1e-3  # of the largest magnitude of an output; deep graphs were seen to differ by 3e-6
 # Of stage `graphs`, for a handler and for a text model.

@@ -30,13 +30,12 @@ from edgepack.imported.conversion import (
     GRAPHS_KEYS,
     IMPORT_LIBRARIES,
     INT8_FOLDER,
-    MOST_RUNS,
     PARITY_RUNS,
 )
 from edgepack.imported.examples import ExamplesStage
 from edgepack.messages import message
 from edgepack.progress import Progress
-from edgepack.recipe.model import ImportedModel, ImportedQuantize
+from edgepack.recipe.model import MOST_RUNS, ImportedModel, ImportedQuantize
 from edgepack.sandbox import runner as sandbox
 from edgepack.stages import keys
 from edgepack.stages.stage import Context, Input, Stage

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from edgepack.artifacts import DataArtifact, Row, Split
+from edgepack.artifacts import DataArtifact, Row, Split, split_file
 from edgepack.data.sampling import Sampler
 from edgepack.data.splits import load_known
 from edgepack.recipe.model import ImportedData
@@ -52,9 +52,9 @@ class ImportedRowsStage(Stage[DataArtifact]):
             drawn = Sampler(wanted, len(rows), "calibration")
             apart = [drawn() for _ in rows]
             texts = (row for row, taken in zip(rows, apart, strict=True) if taken)
-            counts["unlabelled"] = write_rows(out / "unlabelled.jsonl", texts, None)
+            counts["unlabelled"] = write_rows(out / split_file("unlabelled"), texts, None)
             scored = (row for row, taken in zip(rows, apart, strict=True) if not taken)
-        counts["test"] = write_rows(out / "test.jsonl", scored, columns.answer)
+        counts["test"] = write_rows(out / split_file("test"), scored, columns.answer)
         ctx.progress.line(describe(counts, classes))
         return DataArtifact(
             out,

@@ -31,6 +31,13 @@ HeldOut = Literal["dev", "test"]
 HELD_OUT: Final[tuple[HeldOut, ...]] = get_args(HeldOut)
 SplitName = Literal["train", HeldOut]
 SPLIT_NAMES: Final[tuple[SplitName, ...]] = get_args(SplitName)
+CALIBRATION_ROWS: Final = 256
+LEAST_CALIBRATION_ROWS: Final = 8
+MOST_DEV_ROWS: Final = 500  # of those that are drawn from the test rows
+MOST_RUNS: Final = 32  # of each imported graph, for calibration
+LEAST_GAIN: Final = 0.10  # a small file ships when it is at least this much smaller and faster than the float file
+TOLERANCE_POINTS: Final = 0.5  # without `search.tolerance_points` and `gates.accuracy.min`
+MARGIN: Final = 0.05  # latencies and sizes within this ratio count as equal
 Observer = Literal["hist", "kl", "mse", "emd", "avg", "abs_max"]
 
 
@@ -137,7 +144,7 @@ class Calibration(Section):
     """Rows that decide the quantization ranges; never dev or test rows."""
 
     from_: Literal["train"] = Field("train", alias="from", description="Split to sample from.")
-    rows: int = Field(256, ge=8, le=100_000, description="Rows drawn, seeded.")
+    rows: int = Field(CALIBRATION_ROWS, ge=LEAST_CALIBRATION_ROWS, le=100_000, description="Rows drawn, seeded.")
 
 
 class Data(Section):
@@ -189,14 +196,14 @@ class Search(Section):
     prefer: Prefer = Field(
         "latency",
         description="Of the candidates that are good enough and miss no gate, the one with the lowest p50 or the "
-        "smallest file ships; among those within 5 %, the other of the two figures decides.",
+        f"smallest file ships; among those within {100 * MARGIN:.0f} %, the other of the two figures decides.",
     )
     tolerance_points: float | None = Field(
         None,
         ge=0,
         le=100,
-        description="Percentage points below the best dev score that are good enough; null for 0.5, or for any "
-        "distance if `gates.accuracy.min` is set.",
+        description=f"Percentage points below the best dev score that are good enough; null for {TOLERANCE_POINTS}, or "
+        "for any distance if `gates.accuracy.min` is set.",
     )
     max_candidates: int = Field(16, ge=1, le=MOST, description="More candidates than these are an error.")
 
@@ -482,8 +489,9 @@ class ImportedQuantize(Section):
 
     method: Literal["ptq", "none"] = Field(
         "none",
-        description="`ptq`: ONNX Runtime's quantizer, calibrated with up to 32 examples or test rows that are then "
-        "not scored. It ships only if it is smaller and faster by 10 % and loses no more than `max_drop_points`.",
+        description=f"`ptq`: ONNX Runtime's quantizer, calibrated with up to {MOST_RUNS} examples or test rows that "
+        f"are then not scored. It ships only if it is smaller and faster by {100 * LEAST_GAIN:.0f} % and loses no "
+        "more than `max_drop_points`.",
     )
     max_drop_points: float = Field(
         0.5, ge=0, le=100, description="Maximum loss of the score on the examples or test rows, in percentage points."
@@ -614,7 +622,9 @@ class FolderData(ImportedData):
         None, description="Rows that set the INT8 ranges and fit a linear model; null: dev rows set the ranges."
     )
     dev: Rows | None = Field(
-        None, description="Rows that choose; null: a quarter of the test rows, at most 500, which are not scored."
+        None,
+        description=f"Rows that choose; null: a quarter of the test rows, at most {MOST_DEV_ROWS}, which are not "
+        "scored.",
     )
     leaks: Literal["drop", "keep"] = Field(
         "drop", description="Rows of train that also occur in dev or test, and of dev that occur in test."

@@ -10,6 +10,7 @@ from pydantic import AfterValidator, Field, ValidationInfo
 from edgepack.recipe.paths import is_folder
 from edgepack.recipe.section import MEANT, FilePath, PositiveInt, Section, beside
 
+MOST_EPOCHS = 1000
 MODEL = "PaddleNLP name, local folder, or `{scratch: {...}}`."
 STUDENT_MODEL = "PaddleNLP name, local folder, `{scratch: {...}}`, or `{from: teacher, layers: ...}`."
 Device = Literal["auto", "cpu", "gpu"] | Annotated[str, Field(pattern=r"^gpu:[0-9]{1,3}(,[0-9]{1,3})*$")]
@@ -77,7 +78,7 @@ class Training(Section):
     epochs: float | None = Field(
         None,
         gt=0,
-        le=1000,
+        le=MOST_EPOCHS,
         description="Passes over the training rows; may be a fraction. null is about 400 steps, within 3 to 40 epochs.",
     )
     patience: int | None = Field(
@@ -247,7 +248,7 @@ class Qat(Section):
         description="Update of activation ranges: by a moving average of the largest magnitudes (Paddle), or by the "
         "loss (learnt steps, PaddleSlim's LSQ+), which takes longer.",
     )
-    epochs: float = Field(1.0, gt=0, le=1000, description="Passes over the training rows; may be a fraction.")
+    epochs: float = Field(1.0, gt=0, le=MOST_EPOCHS, description="Passes over the training rows; may be a fraction.")
     batch_size: int = Field(32, ge=1, le=4096, description="Rows per step. One process trains.")
     learning_rate: float = Field(3e-5, gt=0, le=1.0, description="Peak learning rate, between warm-up and decay to 0.")
     hard_weight: float = Field(

@@ -64,9 +64,10 @@ from edgepack.report.model import (
     Vocabulary,
     Width,
 )
-from edgepack.results import Build, NotRunHere, TargetResult, Verdict
+from edgepack.results import NOT_RUN_HERE, Build, NotRunHere, TargetResult, Verdict
 from edgepack.util.hashing import sha256_file
 from edgepack.util.versions import tool_versions
+from edgepack_runtime.schema.receipt import UNGATED
 from edgepack_runtime.stats import intervals
 from edgepack_runtime.util.fs import read_regular
 
@@ -143,7 +144,7 @@ def stem(report: Report, dist: Path) -> str:
 
 def worst(verdicts: Sequence[Verdict]) -> Verdict:
     """The worst verdict: `fail`, `inconclusive`, `not run here`, `no gates`, `pass`; inconclusive without targets."""
-    order: tuple[Verdict, ...] = (intervals.FAIL, intervals.INCONCLUSIVE, "not run here", "no gates")
+    order: tuple[Verdict, ...] = (intervals.FAIL, intervals.INCONCLUSIVE, NOT_RUN_HERE, UNGATED)
     for verdict in order:
         if verdict in verdicts:
             return verdict
@@ -217,7 +218,7 @@ def _split(data: DataArtifact, split: Split) -> Rows:
     lengths = sorted(len(row.text) for row in rows)
     return Rows(
         rows=len(rows),
-        sha256=sha256_file(data.folder / f"{split}.jsonl"),
+        sha256=sha256_file(data.file(split)),
         labels={label: counts[label] for label in data.labels},
         characters=Characters(_percentile(lengths, 50), _percentile(lengths, 95), lengths[-1]) if lengths else None,
     )

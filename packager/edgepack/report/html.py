@@ -19,7 +19,7 @@ from edgepack.report.i18n import metric, part, shown, stage, t
 from edgepack.report.model import CalibratedPart, Report, Target
 from edgepack.util.text import metric_name
 from edgepack_runtime.schema.figures import NOTHING, quantity, span
-from edgepack_runtime.schema.gates import NOT_LIMITS
+from edgepack_runtime.schema.gates import ungated
 from edgepack_runtime.schema.receipt import UNGATED, GateReceipt
 from edgepack_runtime.stats import intervals
 from edgepack_runtime.stats.metrics import metric_of
@@ -47,18 +47,13 @@ def render(report: Report, language: str = "en") -> str:
         language=language,
         title=in_language(title, language),
         gates=[target.receipt and gates.rows(target.receipt) for target in report.targets],
-        ungated=_is_ungated(report.recipe["gates"]),
+        ungated=ungated(report.recipe["gates"]),
         recipe_json=json.dumps(report.recipe, ensure_ascii=False, indent=1, sort_keys=True) + "\n",
         examples_by_targets=_examples(report.targets),
         rows_at_home=sorted({target.bundle.rows_name for target in report.targets if target.bundle.rows_name}),
         plots=_plots(report),
         latency_plots=_latency_plots([target.receipt for target in report.targets]),
     )
-
-
-def _is_ungated(asked: Mapping[str, Any]) -> bool:
-    """Whether a resolved recipe sets no limits."""
-    return all(limits is None for name, limits in asked.items() if name not in NOT_LIMITS)
 
 
 def _plots(report: Report) -> dict[str, Markup]:

@@ -8,9 +8,9 @@ from typing import Any, Final
 
 from markupsafe import Markup, escape
 
-from edgepack.messages import TEMPLATES, Message, message, render, template
+from edgepack.messages import Message, message, render, template
 from edgepack.util.text import metric_name
-from edgepack_runtime.messages import LANGUAGES, chosen_locale, language
+from edgepack_runtime.messages import LANGUAGES, chosen_locale, language, message_or
 
 ON: Final = "on "  # before the name of a target, in the ledger
 
@@ -24,24 +24,19 @@ def language_of_reader(labels: Iterable[str], variables: Mapping[str, str] = os.
 
 def metric(name: str) -> str:
     """The name of a metric; that of one without words, of a later version, as the terminal has it."""
-    return _named("metric", name, metric_name(name))
+    return message_or(f"metric.{name}", metric_name(name))
 
 
 def stage(name: str) -> str:
     """The name of a row of the ledger; that of one without words, of a later version, as it is."""
     if name.startswith(ON):
         return message("stage.on", target=name.removeprefix(ON))
-    return _named("stage", name, name)
+    return message_or(f"stage.{name}", name)
 
 
 def part(name: str) -> str:
     """The name of a part of a bundle; that of one without words, of a later version, as it is."""
-    return _named("part", name, name)
-
-
-def _named(section: str, name: str, otherwise: str) -> str:
-    known = f"{section}.{name}"
-    return message(known) if known in TEMPLATES else otherwise
+    return message_or(f"part.{name}", name)
 
 
 def in_languages(text: str) -> tuple[str, ...]:

@@ -30,11 +30,11 @@ from pydantic import TypeAdapter
 from edgepack.errors import EdgepackError, StageFailedError, error_of, to_document
 from edgepack.progress import Progress, ProgressReader, ProgressWriter
 from edgepack.sandbox.confinement import NOT_CONFINED, SandboxLimits, confine
-from edgepack.util.process import redirect_to_devnull
 from edgepack.util.text import mib
 from edgepack_runtime.install import release_process
 from edgepack_runtime.util import gate_lock
 from edgepack_runtime.util.fs import FILE_MODE, FOLDER_MODE, open_regular, read_regular, remove_tree, walk
+from edgepack_runtime.util.streams import redirect_to_devnull
 
 T = TypeVar("T")
 COMMAND: Final = (sys.executable, "-I", "-m", "edgepack.sandbox.runner")

@@ -50,7 +50,6 @@ from edgepack_runtime.bundle import manifest as contract
 from edgepack_runtime.bundle.manifest import BUNDLED, HOST
 from edgepack_runtime.util.fs import user_cache
 
-MAIN_NAME = "__main__.py"
 _README = Path(__file__).parent / "device_readme.txt"
 
 
@@ -238,12 +237,11 @@ def recipe_sha256(recipe: AnyRecipe) -> str:
 def _runtime() -> Members:
     """The sources of the runtime with their licence, and the program that `python3 FILE` runs."""
     folder = Path(edgepack_runtime.__path__[0])
-    found = [*folder.rglob("*.py"), *folder.rglob("*.html"), folder / "py.typed"]
-    members: Members = {f"{folder.name}/{path.relative_to(folder).as_posix()}": path for path in found}
+    members: Members = {path.relative_to(folder.parent).as_posix(): path for path in keys.runtime_files()}
     members[f"{LICENSES}/edgepack-{__version__}/{sbom.EDGEPACK_LICENSE}.txt"] = package_data.text(
         "licenses", f"{sbom.EDGEPACK_LICENSE}.txt"
     ).encode()
-    return members | {MAIN_NAME: main_source()}
+    return members | {contract.MAIN_NAME: main_source()}
 
 
 def _target_facts(profile: Profile, libc_min: str) -> contract.TargetFacts:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
-from edgepack.artifacts import SPLITS, DataArtifact, Row, Split
+from edgepack.artifacts import SPLITS, DataArtifact, Row, Split, split_file
 from edgepack.data.sampling import Sampler
 from edgepack.data.splits import Splits, load_splits
 from edgepack.data.unlabelled import TextSet
@@ -73,10 +73,10 @@ class DataStage(Stage[DataArtifact]):
             counts = _write_train(section, splits, out, bar)
             for name in HELD_OUT:
                 rows = _counted(splits.rows[name], bar)
-                counts[name] = write_rows(out / f"{name}.jsonl", rows, section.columns.answer)
+                counts[name] = write_rows(out / split_file(name), rows, section.columns.answer)
             if unlabelled is not None:
                 untrained = _not_in_train(unlabelled, section.columns.text_task, out)
-                counts["unlabelled"] = write_rows(out / "unlabelled.jsonl", _counted(untrained, bar), None)
+                counts["unlabelled"] = write_rows(out / split_file("unlabelled"), _counted(untrained, bar), None)
         progress.line(describe(counts, labels))
         return DataArtifact(
             out,
@@ -102,12 +102,12 @@ def _write_train(section: Data, splits: Splits, out: Path, bar: Bar) -> dict[Spl
     rows = len(splits.rows["train"])
     is_drawn = Sampler(section.train_rows or rows, rows, f"train/{section.seed}")
     sample = (row for row in _counted(splits.rows["train"], bar) if is_drawn())
-    return {"train": write_rows(out / "train.jsonl", sample, section.columns.answer)}
+    return {"train": write_rows(out / split_file("train"), sample, section.columns.answer)}
 
 
 def _not_in_train(unlabelled: Iterable[Row], task: Task, out: Path) -> Iterator[Row]:
     """The unlabelled texts that are not among the written training rows."""
-    with (out / "train.jsonl").open(encoding="utf-8") as lines:
+    with (out / split_file("train")).open(encoding="utf-8") as lines:
         trained = TextSet.of_rows(Row.from_document(json.loads(line), task) for line in lines)
     yield from (row for row in unlabelled if row not in trained)
 

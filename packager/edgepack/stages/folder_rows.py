@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from edgepack.artifacts import SPLITS, DataArtifact, Split
+from edgepack.artifacts import SPLITS, DataArtifact, Split, split_file
 from edgepack.data.splits import load_known
 from edgepack.recipe.model import FolderData
 from edgepack.stages import keys
@@ -36,7 +36,7 @@ class FolderRowsStage(Stage[DataArtifact]):
         classes = columns.text_task.classes(self.labels)
         splits = load_known(self.section, classes, ctx.progress)
         counts: dict[Split, int] = {
-            name: write_rows(out / f"{name}.jsonl", rows, columns.answer) for name, rows in splits.rows.items()
+            name: write_rows(out / split_file(name), rows, columns.answer) for name, rows in splits.rows.items()
         }
         ctx.progress.line(describe(counts, classes))
         return DataArtifact(

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
+import edgepack_runtime
 from edgepack.artifacts import (
     ARTIFACT_FILE,
     EVENTS_PREFIX,
@@ -16,6 +17,7 @@ from edgepack.artifacts import (
     ModelArtifact,
     ScalesArtifact,
     Split,
+    split_file,
 )
 from edgepack.errors import RecipeInvalidError
 from edgepack.recipe.gates import Gates
@@ -108,7 +110,7 @@ def labelled(rows: StageResult[DataArtifact], splits: Sequence[Split] = SPLIT_NA
     data = rows.artifact
     about = json.dumps([data.task, data.multi_label, data.labels], ensure_ascii=False)
     # A model that was trained already needs no training rows.
-    files = {split: rows.files.get(f"{split}.jsonl") for split in splits}
+    files = {split: rows.files.get(split_file(split)) for split in splits}
     found = [Input(split, digest, data.rows.get(split)) for split, digest in files.items() if digest is not None]
     return [Input("task or labels", about), *found]
 
@@ -147,7 +149,7 @@ def unlabelled(rows: StageResult[DataArtifact]) -> list[Input]:
     return [
         Input("unlabelled", digest, rows.artifact.rows.get("unlabelled"))
         for name, digest in rows.files.items()
-        if name == "unlabelled.jsonl"
+        if name == split_file("unlabelled")
     ]
 
 
@@ -161,10 +163,12 @@ def baseline(gates: Gates) -> list[Input]:
     return [] if gates.baseline is None else [Input("baseline bundle", sha256_file(gates.baseline))]
 
 
-def runtime() -> list[Input]:
-    """The runtime's sources. The runtime measures exported models and is part of every bundle."""
-    import edgepack_runtime
-
+def runtime_files() -> list[Path]:
+    """The files of the runtime that every bundle has."""
     folder = Path(edgepack_runtime.__path__[0])
-    files = [file for pattern in ("*.py", "*.html") for file in sorted(folder.rglob(pattern))]
-    return named("edgepack's runtime", map(sha256_file, files))
+    return [file for pattern in ("*.py", "*.html", "py.typed") for file in sorted(folder.rglob(pattern))]
+
+
+def runtime() -> list[Input]:
+    """The runtime's files. The runtime measures exported models and is part of every bundle."""
+    return named("edgepack's runtime", map(sha256_file, runtime_files()))

@@ -19,7 +19,7 @@ from edgepack.gating.on_rows import Judge
 from edgepack.messages import joined, message
 from edgepack.progress import Progress
 from edgepack.recipe.gates import Gates
-from edgepack.recipe.model import Prefer, Search
+from edgepack.recipe.model import MARGIN, TOLERANCE_POINTS, Prefer, Search
 from edgepack.stages import keys
 from edgepack.stages.chain import Chain
 from edgepack.stages.data import DataStage
@@ -29,8 +29,6 @@ from edgepack_runtime.inference.predictor import Predictor
 from edgepack_runtime.schema.figures import quantity
 from edgepack_runtime.schema.gates import limit_named
 
-TOLERANCE_POINTS: Final = 0.5  # without `search.tolerance_points` and `gates.accuracy.min`
-MARGIN: Final = 0.05  # latencies and sizes within this ratio count as equal
 _THREADS: Final = 1  # of latency measurements
 
 

@@ -265,7 +265,7 @@ def _described(recipe: BaseRecipe, model: TextModel, data: DataArtifact) -> sbom
         score=model.score,
         float_score=model.float_score,
         datasets=tuple(
-            sbom.Dataset(split, data.rows[split], sha256_file(data.folder / f"{split}.jsonl"))
+            sbom.Dataset(split, data.rows[split], sha256_file(data.file(split)))
             for split in SPLITS
             if split in data.rows
         ),

@@ -17,7 +17,7 @@ from edgepack.data.sampling import Sampler
 from edgepack.errors import StageFailedError
 from edgepack.progress import SILENT, Progress
 from edgepack.recipe.encoder_shapes import PADDLE_WEIGHTS
-from edgepack.recipe.training import Distill, FromScratch, FromTeacher, Training
+from edgepack.recipe.training import MOST_EPOCHS, Distill, FromScratch, FromTeacher, Training
 from edgepack.tasks.registry import task_of_data
 from edgepack.tasks.task import Array, Encoded, Float, TrainingTask
 from edgepack.training import importance
@@ -35,7 +35,6 @@ from edgepack_runtime.bundle.model_config import VOCAB_NAME
 from edgepack_runtime.stats.metrics import Answer
 
 _MORE_EPOCHS: Final = 2.5  # factor of the epochs to try after a training that learnt nothing
-_MOST_EPOCHS: Final = 1000  # that a recipe may have
 
 
 @dataclass(frozen=True)
@@ -145,7 +144,7 @@ def _nothing_learnt(job: TrainingJob, data: DataArtifact, run: TrainingRun, resu
     section, used = "teacher" if job.is_teacher else "student", run.budget
     open_job = replace(job, training=job.training.model_copy(update={"epochs": None, "learning_rate": None}))
     usual = open_job.budget(len(run.examples.rows), int(run.network.config.hidden_size), run.ranks.count)
-    more = min(max(usual.epochs, math.ceil(_MORE_EPOCHS * used.epochs)), _MOST_EPOCHS)
+    more = min(max(usual.epochs, math.ceil(_MORE_EPOCHS * used.epochs)), MOST_EPOCHS)
     retry = f"`--set {section}.epochs={more:g} --set {section}.learning_rate={usual.learning_rate:g}`"
     linear = ", or ship the linear model alone: `--set linear=only`" if data.text_task.linear else ""
     return StageFailedError(

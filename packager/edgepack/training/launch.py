@@ -52,7 +52,6 @@ _POLL_SECONDS: Final = 0.1
 _END_SECONDS: Final = 10.0  # time for the launcher to end its processes
 _JOB, _PROGRESS, _LOG, _LOGS = "job.json", "progress.jsonl", "launcher.log", "logs"
 _LAST_LINES: Final = 20
-_PR_SET_PDEATHSIG: Final = 1  # <linux/prctl.h>
 _GLOO_INTERFACE: Final = "GLOO_SOCKET_IFNAME"
 # Variables of a scheduler, which would overrule the recipe.
 _FOREIGN: Final = ("PADDLE_", "POD_IP", "MASTER_ADDR", "MASTER_PORT", "DISTRIBUTED_TRAINER_ENDPOINTS", "WITH_COVERAGE")
@@ -267,7 +266,7 @@ def _file(folder: Path, local_rank: int) -> Path:
 
 def main() -> None:
     """Entry point of a training process: train, then write the result or the error."""
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)  # end with the launcher
+    ctypes.CDLL(None).prctl(release_process.PR_SET_PDEATHSIG, signal.SIGKILL)  # end with the launcher
     folder = Path(sys.argv[1])
     environment.start()
     launch = Launch.read(folder)
@@ -328,7 +327,7 @@ def _facts(launch: Launch) -> dict[str, object]:
         "the stage": job.name,
         "its settings": settings | {"ranks": job.training.ranks, "distill": str(job.distill)},
         "the model it starts from": _start(job.model),
-        "the data": [sha256_file(launch.data.folder / f"{split}.jsonl") for split in sorted(launch.data.rows)],
+        "the data": [sha256_file(launch.data.file(split)) for split in sorted(launch.data.rows)],
         "the teacher": job.teacher and sha256_file(job.teacher.folder / PADDLE_WEIGHTS),
         "versions": environment.versions() | {"edgepack": __version__},
     }

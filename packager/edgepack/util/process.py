@@ -1,4 +1,4 @@
-"""Signals and standard streams of a command: SIGTERM and SIGHUP end it in order, as Ctrl-C does.
+"""Signals and standard output of a command: SIGTERM and SIGHUP end it in order, as Ctrl-C does.
 
 A CI server cancels with SIGTERM, and a closed terminal sends SIGHUP. Without a handler the command would end at once,
 and a gate that it started would continue for minutes.
@@ -20,7 +20,7 @@ from contextlib import contextmanager
 from typing import IO, TYPE_CHECKING, Final
 
 from edgepack_runtime.install.release_process import die_with_parent
-from edgepack_runtime.util import signals
+from edgepack_runtime.util import signals, streams
 
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
@@ -47,7 +47,7 @@ def noticed() -> Iterator[list[int]]:
     if threading.current_thread() is not threading.main_thread():
         yield []
         return
-    with signals.raising(_NUMBERS, lambda number: SystemExit(exit_code(number))) as arrived:
+    with signals.raising(_NUMBERS, lambda number: SystemExit(signals.exit_code(number))) as arrived:
         yield arrived
 
 
@@ -88,50 +88,7 @@ def take_back() -> None:
                 signal.signal(number, handler)
 
 
-def exit_code(number: int) -> int:
-    """The shell's exit code for a signal: 143 for SIGTERM, 129 for SIGHUP."""
-    return 128 + number
-
-
-READER_GONE: Final = 128 + 13  # the shell's exit code for SIGPIPE
 STDOUT: Final = "standard output"
-
-
-def open_closed() -> None:
-    """Redirect standard streams that are closed (`>&-`) to /dev/null.
-
-    Otherwise a file that is opened later would get their descriptor, and the output of child processes would go into
-    it.
-    """
-    for number in range(3):
-        try:
-            os.fstat(number)
-        except OSError:
-            redirect_to_devnull(number)
-    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
-        if getattr(sys, name) is None:
-            setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115, PTH123 - for as long as we run
-
-
-def redirect_to_devnull(*numbers: int) -> None:
-    """Redirect file descriptors to /dev/null, because Python flushes their buffers again at exit."""
-    nowhere = os.open(os.devnull, os.O_RDWR)
-    for number in numbers:
-        os.dup2(nowhere, number)
-        os.set_inheritable(number, True)  # also where it is the one that was free, and `nowhere` itself
-    if nowhere not in numbers:
-        os.close(nowhere)
-
-
-def go_on_without_stderr() -> None:
-    """Redirect standard error to /dev/null once it cannot be written (full disk, closed pipe).
-
-    Lost messages must not change a verdict, which the exit code reports too. A replaced `sys.stderr` is left alone.
-    """
-    own = sys.__stderr__
-    if own is not None and sys.stderr is own:
-        raw = io.BufferedWriter(_Spare(own.fileno(), "w", closefd=False))
-        sys.stderr = io.TextIOWrapper(raw, own.encoding, own.errors, line_buffering=True)
 
 
 def name_stdout() -> None:
@@ -158,23 +115,11 @@ class _StandardStream(io.FileIO):
         return written
 
 
-class _Spare(io.FileIO):
-    """A file that drops text which cannot be written."""
-
-    def write(self, data: ReadableBuffer) -> int:
-        size = memoryview(data).nbytes
-        try:
-            return super().write(data) or size  # None if it would block, which the buffer above would treat as an error
-        except OSError:
-            redirect_to_devnull(self.fileno())  # permanently: parts of lines, or later lines alone, are useless
-            return size
-
-
 @contextmanager
 def exit_on_broken_pipe() -> Iterator[None]:
     """Exit with 141 on a closed pipe of the output. Use it inside click's `main`, which would exit with 1."""
     try:
         yield
     except BrokenPipeError:
-        redirect_to_devnull(1, 2)
-        sys.exit(READER_GONE)
+        streams.redirect_to_devnull(1, 2)
+        sys.exit(streams.READER_GONE)

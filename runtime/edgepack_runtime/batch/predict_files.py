@@ -18,12 +18,10 @@ from edgepack_runtime.errors import EnvironmentUnfitError, StageFailedError, Usa
 from edgepack_runtime.install.locate import locate
 from edgepack_runtime.messages import message
 from edgepack_runtime.rows.label_cells import label_in
-from edgepack_runtime.stats.intervals import proportion
+from edgepack_runtime.stats.intervals import CONFIDENCE, proportion
 from edgepack_runtime.util.fs import os_errors
 from edgepack_runtime.util.progress import Log, Progress
 from edgepack_runtime.util.texts import UTF8, Item
-
-CONFIDENCE = 0.95  # of the interval of --label-column
 
 
 def answer(

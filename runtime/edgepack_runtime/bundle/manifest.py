@@ -23,6 +23,7 @@ from edgepack_runtime.util.texts import whole
 FORMAT = 2
 SIGNATURE_NAME = "manifest.json.sig"
 README_NAME = "README.txt"
+MAIN_NAME = "__main__.py"
 MAX_README_BYTES = 2**20
 MAX_SIGNATURE_BYTES = 64 * 1024  # 1.6 KB with a 4096-bit RSA key
 MAX_MANIFEST_BYTES = 4 * 1024 * 1024  # a manifest of 600 files has about 90 KB

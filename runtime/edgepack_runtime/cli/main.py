@@ -12,24 +12,18 @@ import contextlib
 import importlib
 import io
 import json
-import os
 import re
 import signal
 import sys
-from typing import TYPE_CHECKING, Callable, List, Optional, Sequence
+from typing import Callable, List, Optional, Sequence
 
 from edgepack_runtime import messages
 from edgepack_runtime.cli.parser import Context, build_parser
 from edgepack_runtime.errors import EdgepackError, EnvironmentUnfitError, printable, to_json
-from edgepack_runtime.util import signals
+from edgepack_runtime.util import signals, streams
 from edgepack_runtime.util.fs import unfit
 
-if TYPE_CHECKING:
-    from _typeshed import ReadableBuffer
-
 Verb = Callable[[argparse.Namespace, Context, List[str]], int]
-
-_INTERRUPTED, _BROKEN_PIPE, _TERMINATED = 128 + 2, 128 + 13, 128 + 15  # as a shell reports those signals
 
 _MISSING = re.compile(r"(lib\S*\.so[\w.]*): cannot open shared object file")
 
@@ -43,7 +37,8 @@ def main() -> int:
 
 def run(arguments: Sequence[str], context: Context) -> int:
     """Run one command line and return its exit code. Only here, errors become messages."""
-    _open_streams()
+    streams.open_closed()
+    streams.go_on_without_stderr()
     # JSON may hold half a surrogate pair: print its escape.
     for stream, errors in ((sys.stdout, "backslashreplace"), (sys.stdin, "strict")):
         if isinstance(stream, io.TextIOWrapper):
@@ -68,9 +63,8 @@ def run(arguments: Sequence[str], context: Context) -> int:
 def _report(error: Exception, context: Context, *, as_json: bool) -> int:
     """Print the error that ended a command and return its exit code. An unexpected error is raised again."""
     if isinstance(error, BrokenPipeError):
-        # The reader of our output closed it.
-        _drop_output()
-        return _BROKEN_PIPE
+        streams.redirect_to_devnull(sys.stdout.fileno())
+        return streams.READER_GONE
     known: Optional[EdgepackError] = None
     if isinstance(error, EdgepackError):
         known = error
@@ -78,7 +72,7 @@ def _report(error: Exception, context: Context, *, as_json: bool) -> int:
     elif isinstance(error, (ImportError, MemoryError)) or (isinstance(error, OSError) and _MISSING.search(str(error))):
         known = _unloadable(context, error)
     elif isinstance(error, OSError):  # most often stdout on a full disk
-        _drop_output()
+        streams.redirect_to_devnull(sys.stdout.fileno())
         known = unfit(f"{context.prog} failed", error)
     if as_json:
         unexpected = EdgepackError(f"{context.prog} failed unexpectedly", why=f"{type(error).__name__}: {error}")
@@ -108,56 +102,14 @@ def _unloadable(context: Context, error: Exception) -> EnvironmentUnfitError:
 
 def _error_of(number: int) -> BaseException:
     """What signal `number` raises, so that temporary files are removed."""
-    return KeyboardInterrupt() if number == signal.SIGINT else SystemExit(_TERMINATED)
+    return KeyboardInterrupt() if number == signal.SIGINT else SystemExit(signals.exit_code(number))
 
 
 def _ended_by(number: int) -> int:
     """Exit code of a command that was ended by signal `number`."""
-    if number == signal.SIGTERM:
-        return _TERMINATED
-    print("interrupted", file=sys.stderr)
-    return _INTERRUPTED
-
-
-def _open_streams() -> None:
-    """Replace closed standard streams by /dev/null, and stderr by one whose write errors are ignored."""
-    stderr = sys.stderr
-    if isinstance(stderr, io.TextIOWrapper) and stderr is sys.__stderr__:
-        sys.stderr = io.TextIOWrapper(
-            io.BufferedWriter(_LossyFile(2, "wb", closefd=False)),
-            encoding=stderr.encoding,
-            errors="backslashreplace",
-            line_buffering=True,
-        )
-    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
-        if getattr(sys, name) is None:
-            setattr(sys, name, os.fdopen(_nowhere(), mode, encoding="utf-8"))
-
-
-class _LossyFile(io.FileIO):
-    """A file that ignores write errors.
-
-    A closed terminal or a log on a full disk must not interrupt an install, nor hide its exit code.
-    """
-
-    def write(self, data: ReadableBuffer) -> int:
-        try:
-            return super().write(data)
-        except OSError:
-            return memoryview(data).nbytes
-
-
-def _drop_output() -> None:
-    """Discard the rest of stdout's buffer: Python would fail again when it closes stdout."""
-    os.dup2(_nowhere(), sys.stdout.fileno())
-
-
-def _nowhere() -> int:
-    """A descriptor of /dev/null; of an empty file in memory where the system has none."""
-    try:
-        return os.open(os.devnull, os.O_RDWR)
-    except FileNotFoundError:
-        return os.memfd_create("null")
+    if number == signal.SIGINT:
+        print("interrupted", file=sys.stderr)
+    return signals.exit_code(number)
 
 
 _MODULES = {

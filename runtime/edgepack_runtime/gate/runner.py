@@ -24,7 +24,7 @@ from edgepack_runtime.gate import rows as gate_rows
 from edgepack_runtime.inference import bench
 from edgepack_runtime.inference.predictor import Predictor
 from edgepack_runtime.install import locate, receipts
-from edgepack_runtime.messages import joined, local, message, printed
+from edgepack_runtime.messages import joined, local, message, message_or, printed
 from edgepack_runtime.schema import figures
 from edgepack_runtime.schema.fields import parse, to_json
 from edgepack_runtime.schema.gates import ABOVE_MAJORITY, LatencyLimits, Limits, limit_named
@@ -38,7 +38,6 @@ from edgepack_runtime.schema.receipt import (
     Unmeasured,
 )
 from edgepack_runtime.stats import intervals
-from edgepack_runtime.stats.metrics import ACCURACY, ENTITY_F1, MACRO_F1, MICRO_F1
 from edgepack_runtime.util.progress import Log
 from edgepack_runtime.util.texts import Item
 
@@ -191,13 +190,10 @@ def render(receipt: Mapping[str, Any]) -> str:
     return printed(lines)
 
 
-_NAMED = (ACCURACY, MACRO_F1, MICRO_F1, ENTITY_F1)  # metrics that have Chinese words
-
-
 def _accuracy_line(score: Score) -> str:
     value = figures.shown(score.value, score.unit)
     span = figures.interval(score.low, score.high, score.unit)
-    name = message(f"scored.{score.metric}") if score.metric in _NAMED else score.metric
+    name = message_or(f"scored.{score.metric}", score.metric)
     line = message("gate.scored", metric=name, value=value, span=span, n=score.n)
     return joined(line, gate_accuracy.repeats(score.n, score.distinct_texts or score.n))
 

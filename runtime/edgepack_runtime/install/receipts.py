@@ -13,6 +13,7 @@ import hashlib
 import json
 import os
 import re
+import signal
 import subprocess
 import time
 from pathlib import Path
@@ -27,6 +28,7 @@ from edgepack_runtime.schema.fields import to_json
 from edgepack_runtime.schema.receipt import BundleFacts, Receipt
 from edgepack_runtime.util.fs import fsync_folder, make_folder, os_errors, read_regular, write_atomic
 from edgepack_runtime.util.progress import Log
+from edgepack_runtime.util.signals import exit_code
 
 NAMESPACE = "edgepack-receipt"
 KEY_NAME = "receipt_key"
@@ -74,7 +76,7 @@ class Journal:
         try:
             yield
         except (KeyboardInterrupt, SystemExit) as end:
-            code = end.code if isinstance(end, SystemExit) else 130  # as a shell reports SIGINT
+            code = end.code if isinstance(end, SystemExit) else exit_code(signal.SIGINT)
             self.receipt.update(verdict="interrupted", exit_code=code)
             self.try_to_store()
             raise

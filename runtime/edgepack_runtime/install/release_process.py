@@ -25,17 +25,18 @@ from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Tupl
 from edgepack_runtime.bundle import extract, verify
 from edgepack_runtime.bundle.archive import Archive
 from edgepack_runtime.bundle.interpreter import folder as interpreter_folder
-from edgepack_runtime.bundle.manifest import PYTHON_FOLDER, release_id
+from edgepack_runtime.bundle.manifest import MAIN_NAME, PYTHON_FOLDER, release_id
 from edgepack_runtime.device import doctor
 from edgepack_runtime.errors import EdgepackError, EnvironmentUnfitError, ExitCode, StageFailedError, reported
 from edgepack_runtime.install import trust
 from edgepack_runtime.install.prefix import Prefix
 from edgepack_runtime.util.fs import make_folder, os_errors, remove_tree, require_safe_base, temporary_base
+from edgepack_runtime.util.signals import exit_code
 
 SELFTEST_TIMEOUT_S = 900.0  # also of tuning
 _END_S = 30.0  # for a verb to clean up
 _UNPACKED_MARK = ".edgepack-once"  # in an interpreter that the stub of a bundle unpacked for one command
-_PR_SET_PDEATHSIG = 1  # <linux/prctl.h>
+PR_SET_PDEATHSIG = 1  # <linux/prctl.h>
 _SIGNAL_HINTS = {  # cause, remedy
     signal.SIGILL: (
         "this CPU lacks an instruction that the bundle's libraries use",
@@ -101,7 +102,7 @@ def command(release: Path, arguments: Sequence[str], *, python: Optional[str] = 
         python: for a release that carries no interpreter; `interpreter()` by default.
     """
     chosen = carried_interpreter(release) or python or interpreter()
-    return [chosen, "-I", "-S", "-B", str(release / "__main__.py"), *arguments]
+    return [chosen, "-I", "-S", "-B", str(release / MAIN_NAME), *arguments]
 
 
 def run(release: Path, arguments: Sequence[str]) -> int:
@@ -159,8 +160,8 @@ def run_to_end(line: Sequence[str], *, end_s: Optional[float] = None) -> int:
             for number, handler in before.items():
                 signal.signal(number, handler)
     if signal.SIGKILL in arrived:
-        return 128 + signal.SIGTERM
-    return 128 - code if -code in arrived else code
+        return exit_code(signal.SIGTERM)
+    return exit_code(-code) if -code in arrived else code
 
 
 def run_json(
@@ -264,7 +265,7 @@ def die_with_parent(number: int = signal.SIGKILL) -> Callable[[], None]:
     libc, parent = ctypes.CDLL(None), os.getpid()
 
     def ask() -> None:
-        libc.prctl(_PR_SET_PDEATHSIG, number)
+        libc.prctl(PR_SET_PDEATHSIG, number)
         if os.getppid() != parent:  # the parent ended before the call
             os._exit(1)
 

@@ -57,6 +57,14 @@ def message(name: str, /, **fields: Any) -> Message:
     return _made(name, fields)
 
 
+def message_or(name: str, otherwise: str) -> str:
+    """The message with the id `name`, which has no fields; `otherwise` if there is none, as in an earlier version."""
+    try:
+        return message(name)
+    except KeyError:
+        return otherwise
+
+
 def joined(*parts: str, by: str = "list.semicolon") -> str:
     """The parts that are not empty as one message; one alone as it is."""
     there = [part for part in parts if part]

@@ -15,6 +15,7 @@ from typing import Any, Dict, Iterator, List, Literal, Mapping, NamedTuple, Opti
 from edgepack_runtime.errors import BundleInvalidError
 from edgepack_runtime.schema.fields import Document, Problem, field, hints, read
 from edgepack_runtime.schema.maxima import MAX_THREADS, MAX_TOKENS
+from edgepack_runtime.stats.intervals import CONFIDENCE
 from edgepack_runtime.stats.metrics import METRICS, MetricName, metric_of
 
 ABOVE_MAJORITY = "accuracy.above_majority"  # better than the most frequent answer; no recipe sets or waives it
@@ -23,6 +24,7 @@ REFUSE: Literal["refuse"] = "refuse"
 NOT_LIMITS = ("golden", "inconclusive")  # keys of `gates` that limit nothing
 FIGURES = ("recall", "precision", "f1")  # of a class
 P50, P95, P99 = 0.5, 0.95, 0.99
+_P99 = "Maximum 99th percentile; needs 662 texts."
 _SHARE = {"gt": 0, "lt": 1}
 _PER_CLASS = "accuracy.per_class."
 _LENGTHS = re.compile(r"\Alatency\.max_tokens_[0-9]+\.")
@@ -123,7 +125,7 @@ class AccuracyLimits(Document):
     # Above the maximum, the bootstrap of F1 needs too many resamples.
     confidence: float = field(
         "Confidence of the intervals of these gates. Above 0.99, F1 takes up to ten times as long.",
-        0.95,
+        CONFIDENCE,
         gt=0.5,
         le=0.999,
     )
@@ -164,7 +166,7 @@ class LengthLimits(Document):
     max_tokens: int = field("Maximum number of tokens of a text, with `[CLS]` and `[SEP]`.", ge=3, le=MAX_TOKENS)
     p50_ms: Optional[float] = _percentile(P50, "Maximum median.")
     p95_ms: Optional[float] = _percentile(P95, "Maximum 95th percentile.")
-    p99_ms: Optional[float] = _percentile(P99, "Maximum 99th percentile; needs 662 texts.")
+    p99_ms: Optional[float] = _percentile(P99, _P99)
 
     def problems(self, given: Mapping[str, Any]) -> Iterator[Problem]:
         yield from _without_effect(self)
@@ -188,7 +190,7 @@ class LatencyLimits(Document):
 
     p50_ms: Optional[float] = _percentile(P50, "Maximum median.")
     p95_ms: Optional[float] = _percentile(P95, "Maximum 95th percentile.")
-    p99_ms: Optional[float] = _percentile(P99, "Maximum 99th percentile; needs 662 texts.")
+    p99_ms: Optional[float] = _percentile(P99, _P99)
     threads: int = field(
         "Maximum number of threads of one prediction. `tune` on the device finds the best number.",
         1,
@@ -257,8 +259,12 @@ class Gates(Document):
     @property
     def ungated(self) -> bool:
         """Whether no limit is set."""
-        names = [one.name for one in dataclasses.fields(Gates) if one.name not in NOT_LIMITS]
-        return all(getattr(self, name) is None for name in names)
+        return ungated({one.name: getattr(self, one.name) for one in dataclasses.fields(Gates)})
+
+
+def ungated(gates: Mapping[str, Any]) -> bool:
+    """Whether no section of `gates` sets a limit."""
+    return all(limits is None for name, limits in gates.items() if name not in NOT_LIMITS)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import math
-from typing import Any, Dict, Iterator, List, Literal, Mapping, Optional, Tuple
+from typing import Any, Dict, Final, Iterator, List, Literal, Mapping, Optional, Tuple
 
 from edgepack_runtime.errors import ExitCode
 from edgepack_runtime.messages import joined, message
@@ -22,7 +22,7 @@ from edgepack_runtime.stats.metrics import metric_of
 
 ACCURACY_NOT_GATED = message("gate.accuracy_not_gated")
 NO_GATES = message("gate.no_gates")  # reason in receipts of releases without limits
-UNGATED = "no gates"  # shown instead of a verdict if the recipe sets no gates
+UNGATED: Final = "no gates"  # shown instead of a verdict if the recipe sets no gates
 FORMAT = 1
 EXIT_CODES: Mapping[Verdict, ExitCode] = {
     PASS: ExitCode.OK,

@@ -36,6 +36,7 @@ from edgepack_runtime.serve import logs
 from edgepack_runtime.serve.middleware import Middleware
 from edgepack_runtime.serve.service import end_now
 from edgepack_runtime.serve.settings import TOKEN_VARIABLE, Settings
+from edgepack_runtime.util.signals import exit_code
 
 VARIABLE = "NOTIFY_SOCKET"
 
@@ -81,7 +82,6 @@ _LEAST_CHUNK_BYTES = 64
 _SILENT_S = 1.0  # from then on, a connection without a request gives way to a new one
 _AFTER_DRAIN_S = 1.0  # for the last responses to be sent
 _AFTER_GIVING_UP_S = 0.1  # for refused requests to be answered
-_INTERRUPTED = 128 + signal.SIGINT  # as in shells
 _SOCKET_MODE = 0o660
 
 
@@ -115,7 +115,7 @@ def serve(settings: Settings, where: Where) -> int:
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, server.handle_exit)
         server.run(sockets=[sock] if metrics is None else [sock, metrics])
-    code = _INTERRUPTED if server.ended_by == signal.SIGINT else 0
+    code = exit_code(signal.SIGINT) if server.ended_by == signal.SIGINT else 0
     if app.controls.busy():
         end_now(code)
     return code

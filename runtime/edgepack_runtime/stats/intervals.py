@@ -16,6 +16,7 @@ Verdict = Literal["pass", "fail", "inconclusive"]
 PASS: Final = "pass"
 FAIL: Final = "fail"
 INCONCLUSIVE: Final = "inconclusive"
+CONFIDENCE: Final = 0.95  # of scores, unless the gates set another
 _MAX_TERMS = 10_000  # of a continued fraction, which needs about the square root of the number of rows
 _MAX_N = 10_000_000  # larger sample sizes are not worth reporting; `gate.accuracy` names this number
 

@@ -68,6 +68,11 @@ def raising(numbers: Sequence[int], error: Callable[[int], BaseException]) -> It
         sys.unraisablehook = hook
 
 
+def exit_code(number: int) -> int:
+    """The shell's exit code for a signal: 143 for SIGTERM, 129 for SIGHUP."""
+    return 128 + number
+
+
 def _imports(frame: Optional[FrameType]) -> int:
     """Number of the frames that import something."""
     found = 0

@@ -31,7 +31,7 @@ def run(*arguments: str) -> Result:
 def test_a_draft_passes_the_check_and_a_second_needs_force(folder: Path) -> None:
     result = run("init", "reviews.tsv")
     assert result.exit_code == 0, result.output
-    assert "reviews.tsv: UTF-8, tab-separated, with a header; text in `text`, label in `label`" in result.output
+    assert "reviews.tsv: UTF-8, separated by tabs, with a header; text in `text`, label in `label`" in result.output
     assert "wrote recipe.yaml" in result.output
     assert result.output.endswith("edgepack check recipe.yaml\n")
     checked = run("check", "recipe.yaml")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import threading
 from pathlib import Path
@@ -15,6 +16,9 @@ from edgepack.gating import ssh
 from edgepack.gating.address import Address
 from edgepack.gating.local import VerbOutput
 from edgepack.gating.ssh import Client, Connection, ConnectionLostError
+from edgepack.stages import bundle
+from edgepack_runtime.cli import parser
+from edgepack_runtime.install import prefix, trust
 
 __all__ = ["far"]
 LINE3 = Address("line3", "pi", 2222)
@@ -38,6 +42,22 @@ def test_options_of_the_user_stand_between_forced_options_and_defaults(far: Far)
         assert "-o StrictHostKeyChecking accept-new" in words
         assert "-o Port=2222 -o User=pi" in words
         assert words.endswith("-i /keys/id")
+
+
+@pytest.mark.parametrize(("user", "home"), [(0, "/root"), (1000, "/home/pi")])
+def test_shell_help_and_readme_have_the_default_prefix(user: int, home: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: user)
+    monkeypatch.setenv("HOME", home)
+    default = str(prefix.default_prefix("NAME"))
+    assert default.replace(home, "~") in Path(parser.__file__).read_text(encoding="utf-8")
+    readme = Path(bundle.__file__).with_name("device_readme.txt").read_text(encoding="utf-8")
+    assert readme.count(f"  {default.replace(home, '~').replace('NAME', '$name')} ") == 2  # in two languages
+    assert f'"{default.replace(home, "$HOME").replace("NAME", "$1")}"' in ssh._SCRIPT
+
+
+def test_the_script_looks_for_keys_where_an_install_does() -> None:
+    assert f'for folder in {trust.MACHINE_FOLDER} "$prefix"; do' in ssh._SCRIPT
+    assert f"for keys in {prefix.SIGNERS_NAME} {prefix.REVOKED_NAME}; do" in ssh._SCRIPT
 
 
 @pytest.mark.parametrize("option", ["-v", "", "ConnectTimeout", "=5", "ConnectTimeout=", "\na b=c\nd"])

@@ -4,28 +4,31 @@ from __future__ import annotations
 
 import dataclasses
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from string import Formatter
-from typing import get_args
+from typing import Any, get_args
 
 import pytest
 
 import edgepack
 import edgepack_runtime
-from edgepack.artifacts import CombineName
+from edgepack.artifacts import CombineName, ModelArtifact
 from edgepack.build.plan import State
 from edgepack.bundle.inspect import PARTS
 from edgepack.data.draft.recipe_text import TEMPLATE
+from edgepack.export.selection import SHORT
 from edgepack.messages import TEMPLATES, figure, message, render
 from edgepack.recipe.model import Columns
 from edgepack.report.i18n import in_languages, language_of_reader, shown, stage, t
 from edgepack.results import NOT_RUN_HERE, Verdict
+from edgepack.stages.stage import Stage
 from edgepack_runtime.device.throttling import Throttle
 from edgepack_runtime.install.status import RESULTS
 from edgepack_runtime.messages.catalogue import TEMPLATES as OF_RUNTIME
 from edgepack_runtime.schema.conditions import Conditions
 from edgepack_runtime.schema.figures import UNITS, quantity
-from edgepack_runtime.stats.metrics import METRICS, SCORE
+from edgepack_runtime.stats.metrics import METRICS
 
 PROGRAMS = {"python", "numpy", "tokenizers"}  # conditions that have the same name in every language
 ALL = {**OF_RUNTIME, **TEMPLATES}
@@ -37,11 +40,20 @@ SOURCES = "".join(
     for file in folder.rglob("*")
     if file.suffix in (".py", ".jinja") and file.name != "catalogue.py"
 )
+
+
+def stages(of: Any = Stage) -> Iterator[Any]:
+    for one in of.__subclasses__():
+        if one.__module__.startswith("edgepack."):
+            yield from ([one] if hasattr(one, "name") else [])
+            yield from stages(one)
+
+
 # Messages that are looked up by a value, by section.
 BY_VALUE = {
     "verdict": set(get_args(Verdict)),
     "goes": set(get_args(Verdict)) - {NOT_RUN_HERE},  # nothing was measured
-    "metric": {*METRICS, SCORE},
+    "metric": set(METRICS),
     "combined": set(get_args(CombineName)),
     "name": set(get_args(CombineName)) - {"linear"},  # which never ships without its encoder in such a sentence
     "condition": {*(one.name for one in dataclasses.fields(Conditions)), *Throttle._fields} - PROGRAMS,
@@ -53,15 +65,15 @@ BY_VALUE = {
     "say": {"error", "why", "fix"},
     "table": {"gate", "measured", "interval", "limit", "n", "verdict"},
     "gate": {"recall", "precision", "f1"},
-    "scored": {"accuracy", "macro_f1", "micro_f1", "entity_f1"},
+    "scored": set(METRICS),
     "done": {name.replace(" ", "_") for name in RESULTS},
     "select": {"fastest", "smallest", "plain_fastest", "plain_smallest"},
     "warn": {"warning", "error"},
     "part": set(PARTS),
     "draft": {*Columns.model_fields},
     "trust": {"added", "removed"},
-    "stage": {"teacher", "student", "model", "linear", "static graph", "float ONNX", "INT8 ONNX"}
-    | {"ensemble", "cascade"},
+    "stage": {stage.kind.row_of(stage.name) for stage in stages() if issubclass(stage.kind, ModelArtifact)}
+    | {"static graph", *(f"{short} ONNX" for short in SHORT.values()), *get_args(CombineName)} - {"encoder"},
 }
 
 

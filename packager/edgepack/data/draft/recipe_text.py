@@ -27,22 +27,19 @@ from edgepack.data.lengths import describe_lengths, suggest_max_length
 from edgepack.data.split_stats import SplitFacts
 from edgepack.messages import local, message
 from edgepack.recipe import hub
-from edgepack.recipe.model import Columns, LabelSeparator, SplitName
+from edgepack.recipe.model import CALIBRATION_ROWS, LEAST_CALIBRATION_ROWS, Columns, LabelSeparator, SplitName
 from edgepack.recipe.yaml import scalar
 from edgepack.util.text import mib, unprintable_replaced
 from edgepack.util.text_digests import shortened
 from edgepack_runtime.messages import CHINESE, language
 from edgepack_runtime.rows.formats import TAGGED
 from edgepack_runtime.stats import metrics
+from edgepack_runtime.stats.intervals import CONFIDENCE
 
 TEMPLATE: Final = "draft.yaml.txt"
 TEACHER: Final = "ernie-3.0-medium-zh"
 STUDENT: Final = "ernie-3.0-tiny-nano-v2-zh"
 _SHOWN_LABELS: Final = 10
-_CONFIDENCE: Final = 0.95
-_CALIBRATION_ROWS: Final = 256
-_MIN_CALIBRATION_ROWS: Final = 8  # that a recipe may have
-_OF: Final = {metrics.ENTITY_F1: "draft.of_spans", metrics.MICRO_F1: "draft.of_labels"}
 _TRIED_ACCURACY: Final = 0.9
 _SPLIT_NAMES: Final = ("train", "dev", "test", "data", "dataset", "all", "labels")  # file names that name no task
 _NAME_CHARACTERS: Final = 48
@@ -89,7 +86,7 @@ def recipe_text(draft: Draft) -> str:
         "teacher_size": mib(hub.model(TEACHER).size_bytes or 0),
         "student": STUDENT,
         "student_size": mib(hub.model(STUDENT).size_bytes or 0),
-        "calibration_rows": max(_MIN_CALIBRATION_ROWS, min(_CALIBRATION_ROWS, len(draft.facts["train"]))),
+        "calibration_rows": max(LEAST_CALIBRATION_ROWS, min(CALIBRATION_ROWS, len(draft.facts["train"]))),
     }
     fields |= {name: scalar(_relative(file, draft.recipe)) for name, file in draft.files.items()}
     template = Template((Path(__file__).parent / TEMPLATE).read_text(encoding="utf-8"))
@@ -126,16 +123,17 @@ def _columns(draft: Draft) -> str:
 def _accuracy(test: SplitFacts) -> str:
     """Lines of the accuracy gate, with limits that so many test rows can show; others are comments."""
     metric, rows = _measure(test)
-    of = [] if metric == metrics.ACCURACY else [f"metric: {metric} # {local(message(_OF[metric], rows=len(test)))}"]
-    least = suggested_min(_majority(test), min(len(test), MOST_GATED_ROWS), _CONFIDENCE)
+    what = message("draft.of_metric", metric=message(f"metric.{metric}"), rows=len(test))
+    of = [] if metric == metrics.ACCURACY else [f"metric: {metric} # {local(what)}"]
+    least = suggested_min(_majority(test), min(len(test), MOST_GATED_ROWS), CONFIDENCE)
     limit = f"min: {least:.2g} # {local(message('draft.raise'))}"
-    points = suggested_drop(rows, _CONFIDENCE)
+    points = suggested_drop(rows, CONFIDENCE)
     if points is None:
         drop = [f"# {local(_too_few(test))}", f"# max_drop_points: {SUGGESTED_DROPS[-1]}"]
     else:
-        shown = message("draft.may_lose", rows=rows, points=drop_half_width(rows, _CONFIDENCE))
+        shown = message("draft.may_lose", rows=rows, points=drop_half_width(rows, CONFIDENCE))
         drop = [f"max_drop_points: {points} # {local(shown)}"]
-    lines = [*(f"# {local(line)}" for line in _known(test)), *of, limit, *drop, f"confidence: {_CONFIDENCE}"]
+    lines = [*(f"# {local(line)}" for line in _known(test)), *of, limit, *drop, f"confidence: {CONFIDENCE}"]
     return "\n".join(["  accuracy:", *(f"    {line}" for line in lines)])
 
 
@@ -152,7 +150,7 @@ def _known(test: SplitFacts) -> list[str]:
     if test.columns.answer != "label" or not len(test):
         return []
     majority = max(test.label_rows, key=lambda label: test.label_rows[label])
-    known = proportion(round(_TRIED_ACCURACY * len(test)), len(test), _CONFIDENCE)
+    known = proportion(round(_TRIED_ACCURACY * len(test)), len(test), CONFIDENCE)
     said = unprintable_replaced(f"`{shortened(majority)}`")
     return [
         message("draft.majority", said=said, share=_majority(test), rows=len(test)),
@@ -162,7 +160,7 @@ def _known(test: SplitFacts) -> list[str]:
 
 def too_few_for_drop(test: SplitFacts) -> str | None:
     """Why a draft has no limit for the loss of INT8; None if it has one."""
-    return _too_few(test) if suggested_drop(_measure(test)[1], _CONFIDENCE) is None else None
+    return _too_few(test) if suggested_drop(_measure(test)[1], CONFIDENCE) is None else None
 
 
 def too_few_for_majority(test: SplitFacts) -> tuple[str, str] | None:
@@ -171,12 +169,12 @@ def too_few_for_majority(test: SplitFacts) -> tuple[str, str] | None:
         return None
     most, rows = max(test.label_rows.values(), default=0), len(test)
     scale = min(1.0, MOST_GATED_ROWS / max(rows, 1))
-    return next(check_majority(round(most * scale), round(rows * scale), _CONFIDENCE), None)
+    return next(check_majority(round(most * scale), round(rows * scale), CONFIDENCE), None)
 
 
 def _too_few(test: SplitFacts) -> str:
-    points = drop_half_width(_measure(test)[1], _CONFIDENCE)
-    needed, limit = rows_for_drop(_CONFIDENCE), SUGGESTED_DROPS[-1]
+    points = drop_half_width(_measure(test)[1], CONFIDENCE)
+    needed, limit = rows_for_drop(CONFIDENCE), SUGGESTED_DROPS[-1]
     return message("draft.too_few", n=len(test), points=points, needed=needed, limit=limit)
 
 

@@ -27,12 +27,11 @@ from edgepack.recipe.paths import is_workbook, on_disk, sheet_of
 from edgepack.recipe.validate_data import TABLE_SUFFIXES, TAGGED_SUFFIXES
 from edgepack.util.text_digests import visible
 from edgepack_runtime.rows.encodings import CONVERTED
-from edgepack_runtime.rows.formats import JSON, TAGGED, RowFormat
+from edgepack_runtime.rows.formats import JSON, SEPARATORS, TAGGED, RowFormat
 from edgepack_runtime.rows.lines import RowError
 
 _ENCODINGS: Final = {"utf-8": "UTF-8"} | {encoding.codec: encoding.name for encoding in CONVERTED}
 _MOST_SHEETS: Final = 8  # that are looked at for a table
-_SEPARATED: Final = {"\t": "draft.by_tabs", ",": "draft.by_commas", "|": "draft.by_bars", ";": "draft.by_semicolons"}
 
 
 @dataclass(frozen=True)
@@ -84,7 +83,7 @@ class DraftSource:
         elif separator is None:
             form = [self._encoding, message("draft.brat") if self.file.is_dir() else JSON]
         else:
-            form = [self._encoding, message(_SEPARATED[separator])]
+            form = [self._encoding, message("draft.separated", by=message(SEPARATORS[separator]))]
         if separator is not None:
             form.append(message("draft.header" if self.header else "draft.headless"))
         flags = self.columns.labels if isinstance(self.columns.labels, tuple) else ()

@@ -305,7 +305,7 @@ def test_traditional_chinese_in_big5_is_converted(tmp_path: Path) -> None:
     rows = [f"房間很大，早餐也不錯，第 {n} 次來,{'正面' if n % 3 else '負面'}\n" for n in range(60)]
     (tmp_path / "a.csv").write_text("".join(["text,label\n", *rows]), encoding="big5")
     done = drafted(tmp_path / "a.csv", tmp_path / "recipe.yaml")
-    assert done.description[0].startswith(f"{tmp_path / 'a.csv'}: Big5, comma-separated")
+    assert done.description[0].startswith(f"{tmp_path / 'a.csv'}: Big5, separated by commas")
     assert set(made(tmp_path / "recipe.yaml")[1].labels["train"]) == {"正面", "負面"}
 
 

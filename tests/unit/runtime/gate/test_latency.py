@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from collections import Counter
 from pathlib import Path
@@ -17,6 +18,7 @@ from edgepack_runtime.bundle import golden
 from edgepack_runtime.device.interference import Interference
 from edgepack_runtime.gate import latency, process
 from edgepack_runtime.gate.latency import Kind, Timing, TimingWindow
+from edgepack_runtime.inference import bench
 from edgepack_runtime.inference.predictor import Predictor, Split
 from edgepack_runtime.schema.fields import to_json
 from edgepack_runtime.schema.gates import LatencyLimits, LengthLimits
@@ -207,6 +209,12 @@ def test_as_many_texts_are_timed_as_the_percentiles_need(
     predictor = Predictor(release / golden.MODEL_FOLDER, threads=1)
     found = latency.measure(predictor, [row[0] for row in ROWS], limits(**asked), silent)
     assert len(found.samples) == least
+
+
+def test_the_reference_has_the_number_of_texts_for_p99() -> None:
+    for section in (LatencyLimits, LengthLimits):
+        about = next(one.metadata["description"] for one in dataclasses.fields(section) if one.name == "p99_ms")
+        assert f"needs {intervals.n_for_percentile(0.99, bench.CONFIDENCE)} texts" in about
 
 
 @given(st.lists(st.integers(1, 60), min_size=1, max_size=300), st.sampled_from([0.5, 0.95, 0.99]))
