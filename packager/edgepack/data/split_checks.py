@@ -287,7 +287,7 @@ def _check_repeats(split: SplitFacts, repeats: Choice) -> None:
                 reason = message("found.other_answers", answer=split.columns.answer, line=before)
                 fix = message("found.decide_answer", answer=split.columns.answer)
             split.log.add(kind, kind_severity, line, reason, fix)
-        split.log.count_more(kind, int(np.count_nonzero(chosen)) - listed)
+        split.log.count_more(kind, kind_severity, int(np.count_nonzero(chosen)) - listed)
 
 
 def repeated_rows(split: SplitFacts) -> _Rows:

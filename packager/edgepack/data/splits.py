@@ -222,7 +222,7 @@ def _check_known(facts: SplitFacts, labels: Sequence[str]) -> None:
         reason = f"the label `{label[:60]}` is none of the model's: {lists}"
         fix = did_you_mean(label, labels, "correct the label, or `model.labels`")
         facts.log.add("unknown label", "error", facts.label_lines[label], reason, fix)
-    facts.log.count_more("unknown label", len(unknown) - len(shown))
+    facts.log.count_more("unknown label", "error", len(unknown) - len(shown))
 
 
 def _facts(

@@ -13,6 +13,8 @@ from edgepack.recipe.findings import Finding, Severity
 # Listed errors, and lines of warnings, of one kind in one file; more are counted.
 MAX_LISTED: Final[Mapping[Severity, int]] = {"error": 20, "warning": 5}
 
+_Kind = tuple[str, Severity]
+
 
 @dataclass
 class FindingLog:
@@ -21,13 +23,14 @@ class FindingLog:
     file: Path
     columns_place: str = ""  # where the recipe names the columns of the file, as ` (recipe.yaml:12)`
     ended: bool = False  # whether the rest of the file could not be read
-    _kept: dict[str, list[Finding]] = field(default_factory=dict)
-    _counts: dict[str, int] = field(default_factory=dict)
+    _kept: dict[_Kind, list[Finding]] = field(default_factory=dict)
+    _counts: dict[_Kind, int] = field(default_factory=dict)
 
     def add(self, kind: str, severity: Severity, line: int | None, reason: str, fix: str | Callable[[], str]) -> None:
         """Add one finding. `kind` describes the findings beyond the limit, whose `fix` is not computed."""
-        self._counts[kind] = self._counts.get(kind, 0) + 1
-        kept = self._kept.setdefault(kind, [])
+        key = kind, severity  # an error never hides behind a warning
+        self._counts[key] = self._counts.get(key, 0) + 1
+        kept = self._kept.setdefault(key, [])
         if len(kept) < MAX_LISTED[severity]:
             kept.append(Finding(severity, self.file, line, reason, fix if isinstance(fix, str) else fix()))
 
@@ -40,10 +43,10 @@ class FindingLog:
         """Add `finding` as the error after which the file could not be read."""
         self.end("unreadable", finding.line, finding.reason, finding.fix)
 
-    def count_more(self, kind: str, more: int) -> None:
+    def count_more(self, kind: str, severity: Severity, more: int) -> None:
         """Count `more` findings of a kind beyond the limit."""
         if more > 0:
-            self._counts[kind] += more
+            self._counts[kind, severity] += more
 
     def left_out(self) -> tuple[Finding, ...]:
         """One warning of each kind, where rows with errors are left out."""
@@ -54,20 +57,20 @@ class FindingLog:
             return replace(one, severity="warning", reason=message("found.left_out", reason=one.reason))
 
         most = MAX_LISTED["warning"]
-        return tuple(_together([*map(warned, kept[:most])], self._counts[kind]) for kind, kept in self._kept.items())
+        return tuple(_together([*map(warned, kept[:most])], self._counts[key]) for key, kept in self._kept.items())
 
     def findings(self) -> tuple[Finding, ...]:
         """All findings by kind, in the order of the first of each kind."""
         result: list[Finding] = []
-        for kind, kept in self._kept.items():
-            if kept[0].severity == "warning":
-                result.append(_together(kept, self._counts[kind]))
+        for (kind, severity), kept in self._kept.items():
+            count = self._counts[kind, severity]
+            if severity == "warning":
+                result.append(_together(kept, count))
                 continue
             result += kept
-            more = self._counts[kind] - len(kept)
-            if more:
-                reason = f"{more} more: {kind} ({self._counts[kind]} in all)"
-                result.append(Finding(kept[0].severity, self.file, None, reason, kept[0].fix))
+            if count > len(kept):
+                reason = f"{count - len(kept)} more: {kind} ({count} in all)"
+                result.append(Finding(severity, self.file, None, reason, kept[0].fix))
         return tuple(result)
 
 

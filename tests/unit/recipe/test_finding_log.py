@@ -17,9 +17,9 @@ def test_more_of_a_kind_than_are_listed_are_counted() -> None:
     assert found[20].reason == "10 more: errors (30 in all)"
     [warning] = found[21:]
     assert (warning.line, warning.reason) == (1, "odd; 29 more like it: lines 2, 3, 4, 5, ...")
-    log.count_more("of another kind", -2)
+    log.count_more("of another kind", "error", -2)
     assert log.findings() == found
-    log.count_more("warnings", 7)
+    log.count_more("warnings", "warning", 7)
     assert log.findings()[-1].reason == "odd; 36 more like it: lines 2, 3, 4, 5, ..."
 
 
@@ -42,3 +42,10 @@ def test_a_fix_that_takes_time_is_made_for_listed_findings_alone() -> None:
         log.add("kind", "error", line, "reason", fix)
     assert len(made) == MAX_LISTED["error"]
     assert {finding.fix for finding in log.findings()} == {"do it"}
+
+
+def test_an_error_does_not_hide_behind_a_warning_of_its_name() -> None:
+    log = FindingLog(Path("a.tsv"))
+    log.add("kind", "warning", 1, "odd", "look")
+    log.add("kind", "error", 2, "bad", "mend")
+    assert [(finding.severity, finding.line) for finding in log.findings()] == [("warning", 1), ("error", 2)]
