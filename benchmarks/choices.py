@@ -44,8 +44,17 @@ class Choice:
 
 
 CHOICES: Final = {
-    "distillation, 3,000 labelled rows": Choice(
-        "news-topics", 3000, UNQUANTIZED, {"alone": ALONE, "distilled": ()}, seeds=3
+    "learning rate": Choice(
+        "news-topics", 3000, (*ALONE, *UNQUANTIZED),
+        {rate: (f"student.learning_rate={rate}",) for rate in ("1e-4", "2e-4", "4e-4")},
+    ),
+    "distillation": Choice(
+        "news-topics", 3000, UNQUANTIZED,
+        {
+            "alone": ALONE,
+            "temperature 1": ("student.distill={temperature: 1.0, hard_weight: 0.5}",),
+            "temperature 2": ("student.distill={temperature: 2.0, hard_weight: 0.3}",),
+        },
     ),
     "distillation, 500 labelled rows and 5,000 texts": Choice(
         "news-topics", 500, UNQUANTIZED, {"alone": (*ALONE, "data.unlabelled=null"), "distilled": ()}, seeds=3,
