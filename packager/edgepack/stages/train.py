@@ -21,7 +21,7 @@ from edgepack.training.schedule import Budget
 from edgepack.training.schedule import budget as budget_of
 from edgepack.util.text import counted
 
-VERSION = 9  # of teacher and student
+VERSION = 10  # of teacher and student
 
 
 @dataclass(frozen=True)

@@ -30,7 +30,7 @@ class WidthPruningStage(TrainingStage):
     teacher: TeacherStage | None = None
 
     name = "width_pruning"
-    version = 6
+    version = 7
     kind = WidthPrunedArtifact
     recipe_keys = {"": "student"}  # noqa: RUF012 - never changed
 
