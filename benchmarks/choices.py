@@ -52,7 +52,8 @@ CHOICES: Final = {
         "news-topics", 3000, UNQUANTIZED,
         {
             "alone": ALONE,
-            "temperature 1": ("student.distill={temperature: 1.0, hard_weight: 0.5}",),
+            "temperature 1": ("student.distill={temperature: 1.0, hard_weight: 0.3}",),
+            "temperature 1, half of the labels": ("student.distill={temperature: 1.0, hard_weight: 0.5}",),
             "temperature 2": ("student.distill={temperature: 2.0, hard_weight: 0.3}",),
         },
     ),

@@ -161,7 +161,7 @@ class Distill(Section):
         description="Temperature T. Above 1 the student learns more from less likely labels, which takes more steps.",
     )
     hard_weight: float = Field(
-        0.5, ge=0, le=1, description="Share of the labels in the loss; the rest is the teacher's."
+        0.3, ge=0, le=1, description="Share of the labels in the loss; the rest is the teacher's."
     )
     hidden: bool = Field(False, description="Also match the hidden states of mapped layers, through a projection.")
     relations: bool = Field(
