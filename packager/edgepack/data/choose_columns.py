@@ -40,7 +40,7 @@ _WRITTEN_NAMES: Final = (
 _TAGGED_SHARE: Final = 0.8  # of the characters of a text have a tag
 _LONGEST_TOKEN: Final = 12  # characters on average
 _SENTENCE_NAME: Final = re.compile(r"sent|doc|句|(?:^|[_ ])id$", re.IGNORECASE)
-_ROW_NAME: Final = re.compile(r"sent|doc|句|编号|序号|^(?:index|no|nr)$|(?:^|[_ ])id$", re.IGNORECASE)  # numbers rows
+_ROW_NAME: Final = re.compile(rf"{_SENTENCE_NAME.pattern}|编号|序号|^(?:index|no|nr)$", re.IGNORECASE)  # numbers rows
 _SHORTEST_TEXT: Final = 6  # characters on average of the second of two texts; a name has fewer
 
 

@@ -62,11 +62,11 @@ def separator_between_labels(distinct_cells: Collection[str]) -> str | None:
     no part is the first one in one cell and a later one in another.
     """
     for separator in _LABEL_SEPARATORS:
+        if separator == " " and any(map(_LATIN.search, distinct_cells)):
+            continue
         split = [[part.strip() for part in cell.split(separator)] for cell in distinct_cells]
         parts = Counter(part for cell in split for part in cell)
         moved = {cell[0] for cell in split} & {part for cell in split for part in cell[1:]}
-        if separator == " " and any(map(_LATIN.search, distinct_cells)):
-            continue
         if (moved or separator not in _PARTS_OF_NAMES) and parts.total() >= _RECURRENCE * len(parts):
             return separator
     return None

@@ -38,7 +38,6 @@ class Quotes:
         self._rows: deque[list[str]] = deque(maxlen=_REMEMBERED)
         self._width = 0  # of the first row
         self._known: frozenset[_Place] = frozenset()
-        self._known_rows = 0  # number of the rows that it is of, while these are few
         self._use_known = 0  # uses before it is computed again
         self._suspects: list[int] = []  # lines of fields that may hold one row
 
@@ -46,6 +45,8 @@ class Quotes:
         """Record a row on one line."""
         self._width = self._width or len(fields)
         self._rows.append([field[:_LONGEST] for field in fields])
+        if len(self._rows) <= _FEW:  # each of few rows counts
+            self._use_known = 0
 
     def hold(self, first: int, last: int, fields: Sequence[str]) -> bool:
         """Whether a field holds rows. That, and a field of many lines, is logged as a finding.
@@ -127,12 +128,8 @@ class Quotes:
 
     def _labels(self, alike: Sequence[list[str]]) -> frozenset[_Place]:
         """Repeated values of the recorded rows; if these are few, also of lines with as many fields as a row."""
-        if len(self._rows) < _FEW:
-            if alike:
-                return _recurring([*self._rows, *alike])
-            if self._known_rows != len(self._rows):  # a row may have many fields of two lines
-                self._known, self._known_rows = _recurring(self._rows), len(self._rows)
-            return self._known
+        if alike and len(self._rows) < _FEW:
+            return _recurring([*self._rows, *alike])
         if not self._use_known:
             self._known, self._use_known = _recurring(self._rows), _REMEMBERED
         self._use_known -= 1

@@ -22,7 +22,7 @@ from edgepack.data.unlabelled import TextSet, count, free_texts
 from edgepack.errors import RecipeInvalidError, StageFailedError
 from edgepack.messages import message
 from edgepack.progress import SILENT, Progress
-from edgepack.recipe.finding_log import MAX_LISTED, FindingLog
+from edgepack.recipe.finding_log import FindingLog
 from edgepack.recipe.findings import Finding, Severity, errors
 from edgepack.recipe.messages import did_you_mean, listed
 from edgepack.recipe.model import (
@@ -215,14 +215,12 @@ def _check_known(facts: SplitFacts, labels: Sequence[str]) -> None:
     if not len(facts) and facts.complete:
         facts.log.add("no rows", "error", None, "it has no rows", "give labelled rows")
     known = set(labels)
-    unknown = [label for label in facts.labels if label not in known]
     lists = f"the model has {listed(labels[:20])}; the rows have {listed(facts.labels[:20])}"
-    shown = unknown[: MAX_LISTED["error"]]  # the nearest label takes time
-    for label in shown:
-        reason = f"the label `{label[:60]}` is none of the model's: {lists}"
-        fix = did_you_mean(label, labels, "correct the label, or `model.labels`")
-        facts.log.add("unknown label", "error", facts.label_lines[label], reason, fix)
-    facts.log.count_more("unknown label", "error", len(unknown) - len(shown))
+    for label in facts.labels:
+        if label not in known:
+            reason = f"the label `{label[:60]}` is none of the model's: {lists}"
+            near = partial(did_you_mean, label, labels, "correct the label, or `model.labels`")
+            facts.log.add("unknown label", "error", facts.label_lines[label], reason, near)
 
 
 def _facts(

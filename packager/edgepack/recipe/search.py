@@ -166,7 +166,7 @@ def _check_values(key: str, values: Sequence[Any]) -> Iterator[Problem]:
 
 def _too_many(document: Document, swept: _Values) -> Iterator[Problem]:
     most, count = document.get("search", "max_candidates"), math.prod(map(len, swept.values()))
-    if type(most) is not int or most > Search.MOST:  # missing, or a finding of its own
+    if type(most) is not int or most > Search.MOST:  # missing, or another finding
         most = int(Search.model_fields["max_candidates"].default)
     if count > most:
         each = " x ".join(str(len(values)) for values in swept.values())

@@ -383,13 +383,17 @@ def limit_named(gate: str) -> Limit:
     Raises:
         KeyError: no limit of that name is declared.
     """
-    return declared()[_LENGTHS.sub("latency.by_length.", gate)]._replace(gate=gate)
+    return declared()[_declared_name(gate)]._replace(gate=gate)
 
 
 def is_of_time(gate: str) -> bool:
     """Whether a check is of a time, which other programs of the device disturb. Those of other versions are not."""
-    limit = declared().get(_LENGTHS.sub("latency.by_length.", gate))
+    limit = declared().get(_declared_name(gate))
     return limit is not None and limit.unit in ("ms", "percent")  # percent: of a slowdown
+
+
+def _declared_name(gate: str) -> str:
+    return _LENGTHS.sub("latency.by_length.", gate)
 
 
 def by_length(most_tokens: int, key: str) -> str:

@@ -47,5 +47,5 @@ def test_a_fix_that_takes_time_is_made_for_listed_findings_alone() -> None:
 def test_an_error_does_not_hide_behind_a_warning_of_its_name() -> None:
     log = FindingLog(Path("a.tsv"))
     log.add("kind", "warning", 1, "odd", "look")
-    log.add("kind", "error", 2, "bad", "mend")
+    log.add("kind", "error", 2, "bad", "correct it")
     assert [(finding.severity, finding.line) for finding in log.findings()] == [("warning", 1), ("error", 2)]

@@ -74,9 +74,10 @@ def draft(given: Mapping[SplitName, Path], recipe: Path, progress: Progress, *, 
     lines = [source.describe() for source in sources.values()]
     try:
         recipe.parent.mkdir(parents=True, exist_ok=True)
+        made: tuple[Path, ...]
         if _usable_as_they_are(sources):
             facts = {name: source.facts for name, source in sources.items()}
-            findings = [*sources["train"].findings, *check_splits(facts), *_too_few(facts["test"])]
+            findings = [*check_splits(facts), *_too_few(facts["test"])]
             dropped = rows_to_drop(facts, leaks="drop", repeats="drop").values()
             in_held_out = sum(np.count_nonzero(leaked) for leaked, _ in dropped)
             repeated = sum(np.count_nonzero(again) for _, again in dropped)
@@ -85,16 +86,18 @@ def draft(given: Mapping[SplitName, Path], recipe: Path, progress: Progress, *, 
             train = sources["train"]
             text = recipe_text(Draft(train.file, recipe, files, train.columns, facts, notes, train.label_separator))
             write_atomic(recipe, text.encode())
-            return Drafted((recipe,), tuple(findings), (*lines, *_described(facts), *notes))
-        suffix = written_suffix(sources["train"].columns)
-        files = {name: recipe.parent / f"{name}{suffix}" for name in SPLIT_NAMES}
-        _refuse_overwriting(files.values(), given, force)
-        findings, summary = _convert(sources, files, recipe, progress)
+            made, summary = (recipe,), [*_described(facts), *notes]
+        else:
+            suffix = written_suffix(sources["train"].columns)
+            files = {name: recipe.parent / f"{name}{suffix}" for name in SPLIT_NAMES}
+            _refuse_overwriting(files.values(), given, force)
+            findings, summary = _convert(sources, files, recipe, progress)
+            made = (recipe, *files.values())
     except OSError as error:
         why = f"{error.strerror or error}: {error.filename}" if error.filename else str(error)
         what = message("draft.no_folder", folder=str(recipe.parent))
         raise EnvironmentUnfitError(what, why=why, fix=message("draft.free_space")) from error
-    return Drafted((recipe, *files.values()), tuple(findings), (*lines, *summary))
+    return Drafted(made, (*sources["train"].findings, *findings), (*lines, *summary))
 
 
 def _usable_as_they_are(sources: Mapping[SplitName, DraftSource]) -> bool:
@@ -134,8 +137,7 @@ def _convert(
         facts = {name: source.facts for name, source in sources.items()}
         notes = _remaining(facts, np.count_nonzero(codes == IN_HELD_OUT), np.count_nonzero(codes == REPEATED))
         notes += _notes(missing, np.count_nonzero(np.isin(codes, list(_SPLIT_OF))), written.respaced)
-        findings = [*sources["train"].findings]
-        findings += [finding for source in sources.values() for finding in source.facts.log.left_out()]
+        findings = [finding for source in sources.values() for finding in source.facts.log.left_out()]
         findings += [*check_splits(written.facts), *_too_few(written.facts["test"])]
         text = recipe_text(Draft(sources["train"].file, recipe, files, columns, written.facts, notes))
     write_atomic(recipe, text.encode())
