@@ -30,6 +30,8 @@ from edgepack_runtime.stats.metrics import Answer, metric_of
 from edgepack_runtime.tasks.registry import ONE_TEXT, task_by_name
 from edgepack_runtime.tasks.task import Task
 
+Members = dict[str, Path | bytes]  # files of a release, by path
+
 
 @dataclass(frozen=True)
 class ContentCheck:

@@ -12,8 +12,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from edgepack.bundle.interpreter import debian
 from edgepack.errors import EdgepackError
+from edgepack.interpreter import debian
 from edgepack_runtime.util.fs import remove_tree
 
 PORT: Final = 8123

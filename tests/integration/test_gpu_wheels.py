@@ -14,10 +14,10 @@ from pathlib import Path
 
 import pytest
 
-from edgepack.bundle import checks
-from edgepack.bundle.binaries import elf, glibc, gpu_code
-from edgepack.bundle.binaries.gpu_code import Code
+from edgepack.binaries import elf, glibc, gpu_code
+from edgepack.binaries.gpu_code import Code
 from edgepack.errors import StageFailedError
+from edgepack.packages import checks
 from edgepack.targets.profiles import Cuda, Profile
 
 pytestmark = pytest.mark.integration

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from edgepack.bundle.interpreter import from_archive
 from edgepack.errors import StageFailedError
+from edgepack.interpreter import from_archive
 from edgepack.recipe.model import OwnInterpreter
 from edgepack.targets.profile_file import load_profiles
 from edgepack.targets.profiles import Profile

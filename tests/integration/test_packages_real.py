@@ -12,10 +12,11 @@ from typing import Any
 
 import pytest
 
-from edgepack.bundle import bundled_interpreters, packages, site_packages
-from edgepack.bundle.site_packages import Site
-from edgepack.bundle.target_spec import TargetSpec, python_of
+from edgepack.bundle import bundled_interpreters
 from edgepack.errors import EnvironmentUnfitError
+from edgepack.packages import site_packages, unpacked
+from edgepack.packages.site_packages import Site
+from edgepack.packages.target_spec import TargetSpec, python_of
 from edgepack.progress import SILENT
 from edgepack.targets.context import BuildContext
 from edgepack_runtime.bundle.manifest import BUNDLED
@@ -137,7 +138,7 @@ def test_they_are_unpacked_once_for_the_python_that_builds(lock: Path, tmp_path:
     if sys.version_info[:2] != (3, 11) or sys.platform != "linux":
         pytest.skip("the lock has wheels for CPython 3.11")
     try:
-        folder = packages.unpacked_here(lock, BuildContext(), SILENT, tmp_path)
+        folder = unpacked.unpacked_here(lock, BuildContext(), SILENT, tmp_path)
     except EnvironmentUnfitError:
         pytest.skip("pip has no network")
     program = "import sys; sys.path.append(sys.argv[1]); import cv2, numpy, PIL.Image; print(cv2.__version__)"
@@ -146,5 +147,5 @@ def test_they_are_unpacked_once_for_the_python_that_builds(lock: Path, tmp_path:
     )
     assert done.stdout == "4.11.0\n"
     made = folder.stat().st_mtime_ns
-    assert packages.unpacked_here(lock, BuildContext(), SILENT, tmp_path) == folder
+    assert unpacked.unpacked_here(lock, BuildContext(), SILENT, tmp_path) == folder
     assert folder.stat().st_mtime_ns == made

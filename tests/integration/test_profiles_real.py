@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from edgepack.bundle import wheels
-from edgepack.bundle.site_packages import assemble
-from edgepack.bundle.target_spec import TargetSpec
 from edgepack.errors import EnvironmentUnfitError
+from edgepack.packages import wheels
+from edgepack.packages.site_packages import assemble
+from edgepack.packages.target_spec import TargetSpec
 from edgepack.progress import SILENT
 from edgepack.targets import profile_file
 from edgepack.targets.context import BuildContext

@@ -15,9 +15,9 @@ from typing import Any
 import pytest
 
 import edgepack_runtime
-from edgepack.bundle import wheels
-from edgepack.bundle.site_packages import SiteFacts, assemble
-from edgepack.bundle.target_spec import TargetSpec
+from edgepack.packages import wheels
+from edgepack.packages.site_packages import SiteFacts, assemble
+from edgepack.packages.target_spec import TargetSpec
 from edgepack.progress import SILENT
 from edgepack.targets.context import BuildContext
 from edgepack_runtime.device.info import libc

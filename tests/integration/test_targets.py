@@ -18,9 +18,9 @@ from typing import Any
 import pytest
 from tests.interpreters import other_machine, required_python
 
-from edgepack.bundle.binaries import elf
-from edgepack.bundle.interpreter import debian
+from edgepack.binaries import elf
 from edgepack.errors import EnvironmentUnfitError
+from edgepack.interpreter import debian
 from edgepack.progress import SILENT
 from edgepack.targets.context import BuildContext
 from edgepack.util.hashing import sha256_file

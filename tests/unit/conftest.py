@@ -44,9 +44,9 @@ from edgepack.artifacts import (
     Usage,
     WidthPrunedArtifact,
 )
-from edgepack.bundle import wheels
 from edgepack.calibration import Reliability, ScoreCalibration
 from edgepack.messages import joined, message
+from edgepack.packages import wheels
 from edgepack.recipe.findings import Finding
 from edgepack.recipe.model import LinearRecipe, Recipe
 from edgepack.results import Build, NotRunHere, TargetResult

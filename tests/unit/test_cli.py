@@ -246,7 +246,7 @@ def test_a_candidate_that_was_left_out_does_not_pass_for_success(
     monkeypatch.setattr("edgepack.stages.select.Predictor", lambda folder: folder)
     monkeypatch.setattr("edgepack.evaluation.answers", lambda model, rows, *rest: [row.label for row in rows])
     monkeypatch.setattr("edgepack.evaluation.latency", lambda folders, *rest, stage: [Latency(1, 1, 2)])
-    monkeypatch.setattr("edgepack.bundle.wheels.fetch", lambda *inputs, **options: None)
+    monkeypatch.setattr("edgepack.packages.wheels.fetch", lambda *inputs, **options: None)
     monkeypatch.setattr("edgepack.training.environment.versions", dict)
     arguments = ("build", "r.yaml", "--set", SEARCH, "--set", "linear=off", "--until", "select")
     ended = run(*arguments, "--keep-going")

@@ -17,8 +17,8 @@ SOURCES = {"edgepack": ROOT / "packager" / "edgepack", "edgepack_runtime": ROOT 
 # Folders, and modules that stand alone, bottom-up.
 BUILD_SIDE = [
     "errors", "progress", "util", "messages", "sandbox", "recipe", "calibration", "artifacts", "results", "tasks",
-    "onnx_graph", "targets", "evaluation", "bundle", "oci", "export", "data", "report", "training", "gating", "stages",
-    "imported", "build", "sweep", "console", "commands", "cli",
+    "onnx_graph", "targets", "evaluation", "binaries", "interpreter", "packages", "bundle", "oci", "export", "data",
+    "report", "training", "gating", "stages", "imported", "build", "sweep", "console", "commands", "cli",
 ]  # fmt: skip
 DEVICE_SIDE = [
     "errors", "util", "messages", "stats", "tasks", "schema", "rows", "bundle", "device", "install", "engine",

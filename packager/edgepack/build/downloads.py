@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from edgepack.bundle import bundled_interpreters, wheels
-from edgepack.bundle.target_spec import target_specs
+from edgepack.bundle import bundled_interpreters
 from edgepack.messages import message
+from edgepack.packages import wheels
+from edgepack.packages.target_spec import target_specs
 from edgepack.recipe import hub
 from edgepack.recipe.findings import Finding
 from edgepack.recipe.hub import HubModel

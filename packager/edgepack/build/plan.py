@@ -16,9 +16,9 @@ from edgepack.build.planned_trainings import Estimate, training_estimate
 from edgepack.build.reasons import Reason
 from edgepack.build.recipe_stages import RecipeStages, stages_of
 from edgepack.build.workspace import Earlier, Workspace
-from edgepack.bundle import wheels
-from edgepack.bundle.target_spec import target_specs
 from edgepack.messages import joined, message
+from edgepack.packages import wheels
+from edgepack.packages.target_spec import target_specs
 from edgepack.recipe.model import AnyRecipe, LinearRecipe, Recipe
 from edgepack.recipe.section import Section
 from edgepack.results import NOT_RUN_HERE

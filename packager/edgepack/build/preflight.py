@@ -8,12 +8,13 @@ from typing import Any
 from edgepack.artifacts import DataArtifact, ExamplesArtifact
 from edgepack.build.options import BuildOptions
 from edgepack.build.recipe_stages import RecipeStages
-from edgepack.bundle import bundled_interpreters, site_packages, wheels
-from edgepack.bundle.target_spec import target_specs
+from edgepack.bundle import bundled_interpreters
 from edgepack.data import gates
 from edgepack.data.suitability import LabelledRows, row_findings
 from edgepack.errors import EdgepackError, EnvironmentUnfitError, UsageError
 from edgepack.messages import message
+from edgepack.packages import site_packages, wheels
+from edgepack.packages.target_spec import target_specs
 from edgepack.recipe import hub
 from edgepack.recipe.model import AnyRecipe, CustomRecipe, Recipe
 from edgepack.results import with_candidate

@@ -1,1 +1,1 @@
-"""Parts of a bundle and their assembly: archive, stub, site-packages, wheels, golden files, SBOM, checks."""
+"""The file of a bundle: archive, stub, signature, interpreters, golden rows, and the baseline to compare with."""

@@ -21,7 +21,6 @@ from edgepack_runtime.util.fs import EXECUTABLE_MODE, replacing, write_atomic
 from edgepack_runtime.util.hashing import CHUNK_BYTES, hash_prefix
 
 BUNDLE_SUFFIX: Final = ".edgepack"
-Members = dict[str, Path | bytes]  # by path in the release
 
 # Measured on numpy, onnxruntime and tokenizers (132 MB): level 6 gives 43.4 MB in 4.5 s, level 9 43.1 MB in 12 s.
 # Of onnxruntime's library alone (29.4 MB), deflate makes 11.2 MB in 1 s, LZMA 8.25 MB in 14 s.

@@ -11,11 +11,12 @@ from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Final
 
-from edgepack.bundle.archive import Members, listed
-from edgepack.bundle.interpreter import debian, from_archive, from_debian
-from edgepack.bundle.interpreter.built import Interpreter, OwnBuild
-from edgepack.bundle.interpreter.bytecode import Compiler, cached
-from edgepack.bundle.site_packages import LICENSES, SITE
+from edgepack.artifacts import Members
+from edgepack.bundle.archive import listed
+from edgepack.interpreter import debian, from_archive, from_debian
+from edgepack.interpreter.built import Interpreter, OwnBuild
+from edgepack.interpreter.bytecode import Compiler, cached
+from edgepack.packages.site_packages import LICENSES, SITE
 from edgepack.progress import Progress
 from edgepack.recipe.model import AnyRecipe, OwnInterpreter
 from edgepack.targets.context import BuildContext

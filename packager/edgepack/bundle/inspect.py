@@ -13,7 +13,7 @@ from pydantic import TypeAdapter, ValidationError
 from typing_extensions import NotRequired, TypedDict
 
 from edgepack.artifacts import LedgerRow
-from edgepack.bundle.site_packages import SITE
+from edgepack.packages.site_packages import SITE
 from edgepack.util.text import differences
 from edgepack_runtime.bundle import golden, sshsig, verify
 from edgepack_runtime.bundle import manifest as contract

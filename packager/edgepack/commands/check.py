@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from edgepack.bundle import local_wheels, wheels
-from edgepack.bundle.target_spec import target_specs
 from edgepack.commands import options
 from edgepack.messages import local, message
+from edgepack.packages import local_wheels, wheels
+from edgepack.packages.target_spec import target_specs
 from edgepack.recipe.findings import Finding
 from edgepack.recipe.model import (
     AnyRecipe,

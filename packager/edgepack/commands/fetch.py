@@ -41,8 +41,9 @@ def command(
     if (recipe is None) == (not targets):
         raise click.UsageError("name a recipe, or targets with --target")
     from edgepack.build import preflight
-    from edgepack.bundle import bundled_interpreters, wheels
-    from edgepack.bundle.target_spec import target_specs
+    from edgepack.bundle import bundled_interpreters
+    from edgepack.packages import wheels
+    from edgepack.packages.target_spec import target_specs
     from edgepack.recipe import hub
     from edgepack.recipe.hub import HubModel
     from edgepack.recipe.model import Recipe

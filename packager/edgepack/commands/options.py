@@ -267,7 +267,7 @@ def load(
         RecipeInvalidError: the recipe or the user's profiles are invalid.
         UsageError: a wheel of the command line fits no target of the recipe.
     """
-    from edgepack.bundle import local_wheels, wheels
+    from edgepack.packages import local_wheels, wheels
     from edgepack.targets.context import BuildContext, default_wheel_cache
 
     loaded, known = load_recipe(recipe, settings, sources.profiles)

@@ -92,7 +92,7 @@ def lock(context: click.Context, name: str, profiles: Path | None) -> None:
 
     Needs uv and a package index; for the interpreter, apt of Debian 12.
     """
-    from edgepack.bundle import locks
+    from edgepack.packages import locks
     from edgepack.targets.context import BuildContext
 
     profile = BuildContext(options.known_profiles(profiles, Path.cwd())).known(name)

@@ -6,10 +6,10 @@ import dataclasses
 from dataclasses import dataclass
 from typing import Any
 
-from edgepack.bundle import local_wheels, wheels
-from edgepack.bundle.interpreter import debian
-from edgepack.bundle.requirements import Locked
 from edgepack.errors import EnvironmentUnfitError
+from edgepack.interpreter import debian
+from edgepack.packages import local_wheels, wheels
+from edgepack.packages.requirements import Locked
 from edgepack.results import NotRunHere
 from edgepack.targets import tags, this_machine
 from edgepack.targets.profiles import Profile

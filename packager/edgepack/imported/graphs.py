@@ -20,7 +20,6 @@ from edgepack.artifacts import (
     Precision,
     mebibytes,
 )
-from edgepack.bundle import packages
 from edgepack.errors import StageFailedError
 from edgepack.export import handler_answers, selection
 from edgepack.export.handler_answers import RECORDED_ROWS, Answers, Run
@@ -34,6 +33,7 @@ from edgepack.imported.conversion import (
 )
 from edgepack.imported.examples import ExamplesStage
 from edgepack.messages import message
+from edgepack.packages import unpacked
 from edgepack.progress import Progress
 from edgepack.recipe.model import MOST_RUNS, ImportedModel, ImportedQuantize
 from edgepack.sandbox import runner as sandbox
@@ -105,7 +105,7 @@ class GraphsStage(Stage[ExportArtifact]):
     def run(self, ctx: Context, out: Path) -> ExportArtifact:
         site = None
         if self.requirements is not None:
-            site = packages.unpacked_here(self.requirements, ctx.targets, ctx.progress, user_cache() / "packages")
+            site = unpacked.unpacked_here(self.requirements, ctx.targets, ctx.progress, user_cache() / "packages")
         examples, made = ctx.artifact(self.examples), out / "sandbox"
         apart = self._calibration_rows(examples) if self._is_int8_tried else 0
         job = functools.partial(self.write, examples, site, apart, made)

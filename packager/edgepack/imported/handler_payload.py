@@ -7,10 +7,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from edgepack.artifacts import EXAMPLES_FILE, SCORES_FILE, ExamplesArtifact, ExportArtifact
-from edgepack.bundle import sbom
-from edgepack.bundle.archive import Members
+from edgepack.artifacts import EXAMPLES_FILE, SCORES_FILE, ExamplesArtifact, ExportArtifact, Members
 from edgepack.errors import StageFailedError
+from edgepack.packages import sbom
 from edgepack.recipe.model import CustomRecipe
 from edgepack.stages.bundle import Payload
 from edgepack.util.hashing import sha256_file

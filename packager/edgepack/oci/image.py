@@ -18,10 +18,10 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from edgepack.bundle.inspect import part_of
-from edgepack.bundle.sbom import SBOM_NAME
 from edgepack.errors import StageFailedError, UsageError
 from edgepack.oci import layout
 from edgepack.oci.layout import Descriptor, ImageLayer, ImageLayout, TarEntry
+from edgepack.packages.sbom import SBOM_NAME
 from edgepack.progress import Progress
 from edgepack.targets import machines
 from edgepack_runtime.bundle import extract, interpreter, verify

@@ -21,17 +21,19 @@ from edgepack.artifacts import (
     BundleArtifact,
     Examples,
     LedgerRow,
+    Members,
 )
-from edgepack.bundle import bundled_interpreters, opsets, sbom, site_packages
-from edgepack.bundle.archive import Members, listed, write_bundle
-from edgepack.bundle.binaries import fit
-from edgepack.bundle.binaries.fit import SystemRequirements
+from edgepack.binaries import fit
+from edgepack.binaries.fit import SystemRequirements
+from edgepack.bundle import bundled_interpreters
+from edgepack.bundle.archive import listed, write_bundle
 from edgepack.bundle.bundled_interpreters import Interpreters
 from edgepack.bundle.inspect import bytes_by_part
 from edgepack.bundle.main_program import main_source
-from edgepack.bundle.site_packages import LICENSES, Package
 from edgepack.bundle.stub import STUB_TEMPLATE, stub
-from edgepack.bundle.target_spec import target_specs
+from edgepack.packages import opsets, sbom, site_packages
+from edgepack.packages.site_packages import LICENSES, Package
+from edgepack.packages.target_spec import target_specs
 from edgepack.progress import Progress
 from edgepack.recipe.model import AnyRecipe
 from edgepack.recipe.paths import without_folders

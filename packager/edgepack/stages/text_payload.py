@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from edgepack import evaluation
-from edgepack.artifacts import SPLITS, DataArtifact, ExportArtifact, LinearArtifact, Precision, Row, Score
-from edgepack.bundle import baseline, golden, sbom
-from edgepack.bundle.archive import Members
+from edgepack.artifacts import SPLITS, DataArtifact, ExportArtifact, LinearArtifact, Members, Precision, Row, Score
+from edgepack.bundle import baseline, golden
 from edgepack.errors import GateInconclusiveError, StageFailedError
 from edgepack.export.linear_folder import write_combined, write_linear
 from edgepack.gating import on_rows
 from edgepack.gating.on_rows import Judge
+from edgepack.packages import sbom
 from edgepack.progress import Progress
 from edgepack.recipe.gates import Gates
 from edgepack.recipe.model import BaseRecipe, EncoderRecipe, FolderRecipe, ImportedTextRecipe

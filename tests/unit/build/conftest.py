@@ -71,7 +71,7 @@ def train(tmp_path: Path, built: Build, monkeypatch: pytest.MonkeyPatch) -> Trai
     for stage in (TeacherStage, StudentStage):
         monkeypatch.setattr(stage, "run", stand_in)
     monkeypatch.setattr("edgepack.stages.train.probe", lambda model: None)
-    monkeypatch.setattr("edgepack.bundle.wheels.fetch", lambda *inputs, **options: None)
+    monkeypatch.setattr("edgepack.packages.wheels.fetch", lambda *inputs, **options: None)
     monkeypatch.setattr("edgepack.util.nvidia.detect", lambda: Nvidia(None, None, (), "no driver", "install one"))
     monkeypatch.setattr(environment, "versions", dict)
     monkeypatch.setattr(environment, "start", lambda: None)

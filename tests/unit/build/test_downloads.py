@@ -14,9 +14,9 @@ from click.testing import CliRunner, Result
 
 from edgepack import cli
 from edgepack.build import downloads, preflight
-from edgepack.bundle import wheels
-from edgepack.bundle.target_spec import TargetSpec
 from edgepack.errors import EnvironmentUnfitError
+from edgepack.packages import wheels
+from edgepack.packages.target_spec import TargetSpec
 from edgepack.recipe import hub
 from edgepack.recipe.loader import load_recipe
 from edgepack.recipe.model import CustomRecipe, ImportedTextRecipe
@@ -161,7 +161,7 @@ def test_models_that_cannot_be_downloaded_are_named_together(
 def test_fetch_loads_every_model_of_the_hub(write: Write, monkeypatch: pytest.MonkeyPatch, home: Path) -> None:
     loaded: list[str] = []
     monkeypatch.setattr("edgepack.stages.train.probe", loaded.append)
-    monkeypatch.setattr("edgepack.bundle.wheels.fetch", lambda *inputs, **options: [])
+    monkeypatch.setattr("edgepack.packages.wheels.fetch", lambda *inputs, **options: [])
     monkeypatch.setattr("edgepack.bundle.bundled_interpreters.fetch", lambda *inputs: [])
     fetched = run("fetch", str(write()))
     assert loaded == [TEACHER, STUDENT]

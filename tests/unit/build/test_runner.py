@@ -218,7 +218,7 @@ def test_an_upgrade_of_edgepack_or_python_trains_nothing_again(
         found = importlib.metadata.version
         monkeypatch.setattr(importlib.metadata, "version", lambda name: installed.get(name) or found(name))
 
-    monkeypatch.setattr("edgepack.bundle.wheels.wanted", lambda *inputs, **options: ([], {}))
+    monkeypatch.setattr("edgepack.packages.wheels.wanted", lambda *inputs, **options: ([], {}))
     stages.build(built.recipe)
     assert to_run() == ["gate"]  # it failed
     monkeypatch.setattr(versions, "__version__", "99.0.0")
@@ -420,7 +420,7 @@ def test_a_wheel_by_path_is_inspected_once_and_before_the_first_training(
         if len(looked) == 1:
             raise StageFailedError("it holds no code for this GPU")
 
-    monkeypatch.setattr("edgepack.bundle.site_packages.require_fitting", look)
+    monkeypatch.setattr("edgepack.packages.site_packages.require_fitting", look)
     monkeypatch.setattr(runner, "BuildContext", lambda: BuildContext(given={"local": (tmp_path / "a.whl",)}))
     with pytest.raises(StageFailedError, match="no code"):
         train({"teacher": "cpu", "student": "cpu"})

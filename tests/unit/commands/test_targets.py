@@ -11,11 +11,12 @@ from click.shell_completion import ShellComplete
 from click.testing import CliRunner, Result
 from tests.unit.targets.test_from_probe import ORIN
 
-from edgepack.bundle import bundled_interpreters, wheels
-from edgepack.bundle.target_spec import TargetSpec
+from edgepack.bundle import bundled_interpreters
 from edgepack.cli import main
 from edgepack.commands import options
 from edgepack.errors import RecipeInvalidError
+from edgepack.packages import wheels
+from edgepack.packages.target_spec import TargetSpec
 from edgepack.recipe.model import OwnInterpreter
 from edgepack.targets import profile_file, profiles
 from edgepack.targets.context import BuildContext

@@ -21,7 +21,7 @@ from edgepack.artifacts import (
     ModelFile,
     proportion,
 )
-from edgepack.bundle.binaries import fit
+from edgepack.binaries import fit
 from edgepack.errors import StageFailedError
 from edgepack.imported import handler_payload
 from edgepack.recipe.model import CustomRecipe

@@ -8,7 +8,7 @@ from typing import Any, cast
 import pytest
 from imported_model import write_imported
 
-from edgepack.bundle.archive import Members
+from edgepack.artifacts import Members
 from edgepack.imported.shipment import for_provider
 from edgepack.stages.bundle import Payload
 from edgepack_runtime.bundle.model_config import CPU, CUDA, load, parse

@@ -18,10 +18,10 @@ import pytest
 
 import edgepack_runtime
 from edgepack.artifacts import BundleArtifact, Checks, DataArtifact, ExportArtifact, LedgerRow, ModelFile, proportion
-from edgepack.bundle import wheels
 from edgepack.bundle.main_program import main_source
-from edgepack.bundle.site_packages import Package
 from edgepack.errors import StageFailedError
+from edgepack.packages import wheels
+from edgepack.packages.site_packages import Package
 from edgepack.recipe.model import Recipe
 from edgepack.stages import bundle, text_payload
 from edgepack.stages.bundle import BundleStage, Payload, Shipment

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from edgepack.bundle import wheels
-from edgepack.bundle.interpreter import debian
-from edgepack.bundle.target_spec import TargetSpec
 from edgepack.errors import RecipeInvalidError, TargetUnreachableError
+from edgepack.interpreter import debian
+from edgepack.packages import wheels
+from edgepack.packages.target_spec import TargetSpec
 from edgepack.targets import machines, package_data, profile_file, profiles
 from edgepack.targets.context import BuildContext
 from edgepack_runtime.bundle.manifest import MACHINES
