@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import itertools
 import json
+import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
@@ -18,6 +19,7 @@ from edgepack_runtime.rows.reader import Rows
 
 Record = Mapping[str, Any]
 _FEWEST_LABELS: Final = 2
+_ROWS: Final = "rows"  # name of the only table of an object
 
 _DOCS: Final = "Tasks: labels for texts or pairs of texts, and labelled spans"
 # Keys that records of other tasks have -> what they are, and what serves them.
@@ -74,30 +76,28 @@ def refusal_of_annotator(record: Record) -> str | None:
     return answer if "_input_hash" in record and answer in ("reject", "ignore") else None
 
 
-def nested_table(record: Record) -> tuple[str, str] | None:
-    """What kind of table one object holds, and the program of jq that writes its rows; None if it is a row."""
+def nested_table(record: Record) -> tuple[str, dict[str, str]] | None:
+    """What kind of table one object holds, and programs of jq that write its rows, by name; None if it is a row."""
     values = list(record.values())
     key = json.dumps(next(iter(record), ""), ensure_ascii=False)
     if {"columns", "data"} <= record.keys() and all(isinstance(record[one], list) for one in ("columns", "data")):
         pairs = "[$names, .] | transpose | map({key: .[0], value: .[1]}) | from_entries"
-        return "the names of columns and their rows", f".columns as $names | .data[] | {pairs}"
+        return "the names of columns and their rows", {_ROWS: f".columns as $names | .data[] | {pairs}"}
     if values and all(isinstance(value, dict) and value for value in values):
         if all(name.isdecimal() for value in values for name in value):
-            return (
-                "columns with numbered cells",
-                f". as $all | .[{key}] | keys_unsorted[] as $n | $all | map_values(.[$n])",
-            )
-        return "rows by their names", ".[]"
+            cells = f". as $all | .[{key}] | keys_unsorted[] as $n | $all | map_values(.[$n])"
+            return "columns with numbered cells", {_ROWS: cells}
+        return "rows by their names", {_ROWS: ".[]"}
     if not any(values) or not all(isinstance(value, list) for value in values):
         return None
     if all(isinstance(item, dict) for value in values for item in value):
-        what = "lists of rows: " + listed(record)
-        return what, f".[{key}][]"
+        each = {re.sub(r"\W+", "-", name)[:20]: f".[{json.dumps(name, ensure_ascii=False)}][]" for name in record}
+        return "lists of rows: " + listed(record), each if len(record) > 1 else {_ROWS: f".[{key}][]"}
     if not all(isinstance(item, str) for value in values for item in value) or len(values) < _FEWEST_LABELS:
         return None
     if {name.lower() for name in record} & {*TEXT_NAMES}:
-        return "columns as lists", f"range(.[{key}] | length) as $n | map_values(.[$n])"
-    return "the texts of each label", "to_entries[] | .key as $its | .value[] | {text: ., label: $its}"
+        return "columns as lists", {_ROWS: f"range(.[{key}] | length) as $n | map_values(.[$n])"}
+    return "the texts of each label", {_ROWS: "to_entries[] | .key as $its | .value[] | {text: ., label: $its}"}
 
 
 def by_jq(program: str, file: Path, target: str) -> str:

@@ -12,6 +12,7 @@ from edgepack.report.i18n import ON
 from edgepack.report.i18n import metric as metric_in_words
 from edgepack.report.i18n import stage as stage_name
 from edgepack.report.model import Distance, Loss
+from edgepack_runtime.bundle.model_config import CASCADE, ENSEMBLE
 from edgepack_runtime.schema.figures import NOTHING, quantity
 from edgepack_runtime.schema.gates import ABOVE_MAJORITY, is_by_length, is_per_class
 from edgepack_runtime.schema.receipt import GateCheck, GateReceipt
@@ -20,7 +21,7 @@ from edgepack_runtime.stats.metrics import SCORE, metric_of
 
 _LINEAR: Final = "linear"
 _STUDENT: Final = "student"
-_COMBINED: Final = ("ensemble", "cascade")  # rows of what ships in place of the encoder alone
+_COMBINED: Final = (ENSEMBLE, CASCADE)  # rows of what ships in place of the encoder alone
 _BY_DEVICE: Final = ("lost.on_device",)  # the build measured nothing of these: the detail has the reason
 
 

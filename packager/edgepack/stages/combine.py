@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, Final
+from typing import Any, Final, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -51,7 +51,7 @@ MOST_ALONE: Final = 0.9  # of the dev rows: to drop the encoder is a decision of
 MAY_LOSE_POINTS: Final = 0.2  # of the dev score, by what `auto` ships in place of the encoder, noise included
 _LIMITS: Final = 200  # limits of a cascade that are tried
 _ROUNDS: Final = 3  # over the timed texts
-METHODS: Final[tuple[CombineName, ...]] = ("encoder", "ensemble", "cascade", "linear")
+METHODS: Final[tuple[CombineName, ...]] = get_args(CombineName)
 _SHIPS: Final[Mapping[LinearMode, CombineName]] = {"baseline": "encoder", "ensemble": "ensemble", "cascade": "cascade"}
 Float = npt.NDArray[np.float64]
 

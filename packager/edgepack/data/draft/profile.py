@@ -148,8 +148,8 @@ def _of_records(file: Path, form: RowFormat, lines: Rows) -> FileProfile:
                 columns[name].add(value)
                 columns[name].is_result |= name in results
     if rows == 1 and isinstance(record, Mapping) and (found := nested_table(record)) is not None:
-        what, code = found
-        command = by_jq(code, file, f"rows-{file.stem}.jsonl")
+        what, programs = found
+        command = " && ".join(by_jq(code, file, f"{name}-{file.stem}.jsonl") for name, code in programs.items())
         raise RowError(1, f"is one JSON object that holds {what}", message("encoding.convert", command=command))
     return FileProfile(file, form, True, rows, tuple(columns.values()))
 

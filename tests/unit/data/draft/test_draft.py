@@ -282,6 +282,19 @@ def test_the_command_for_a_nested_table_writes_its_rows(tmp_path: Path, nested: 
     assert sum(map(len, made(tmp_path / "recipe.yaml")[1].rows.values())) == len(ROWS)
 
 
+def test_the_command_for_an_object_of_splits_writes_each(tmp_path: Path) -> None:
+    if not shutil.which("jq"):
+        pytest.skip("no jq")
+    rows = [{"text": text, "label": label} for text, label in ROWS]
+    nested = {"train": rows[:-30], "dev": rows[-30:-15], "test/1": rows[-15:]}
+    (tmp_path / "a.json").write_text(json.dumps(nested, ensure_ascii=False), encoding="utf-8")
+    with pytest.raises(RecipeInvalidError) as error:
+        drafted(tmp_path / "a.json", tmp_path / "recipe.yaml")
+    subprocess.run(error.value.findings[0].fix.partition(": ")[2], shell=True, cwd=tmp_path, check=True)
+    written = [(tmp_path / f"{name}-a.jsonl").read_text("utf-8").splitlines() for name in ("train", "dev", "test-1")]
+    assert [json.loads(line) for lines in written for line in lines] == rows
+
+
 def test_texts_with_line_ends_between_tabs_are_read_as_a_csv_alone(tmp_path: Path) -> None:
     rows = [f'"{text}\n完"\t{label}' for text, label in ROWS]
     for name in ("a.tsv", "a.csv"):
