@@ -10,6 +10,7 @@ import tempfile
 import time
 from contextlib import ExitStack
 from pathlib import Path
+from string import Template
 from typing import Final, NamedTuple
 
 import click
@@ -20,16 +21,16 @@ from edgepack.messages import local, message
 from edgepack_runtime.errors import ExitCode
 from edgepack_runtime.util import columns
 
-_RECIPE: Final = """\
+_RECIPE: Final = Template("""\
 edgepack: 1
 name: demo
 version: 1.0.0
 task: text-classification
 data: {train: builtin:reviews-zh}
-linear: only         # takes seconds, without Paddle; an encoder takes minutes
-targets: [local]     # machines like this; `edgepack targets list` has more
+linear: only         # $quick
+targets: [local]     # $more
 gates: {accuracy: {min: 0.85}, latency: {p50_ms: 5}}
-"""
+""")
 
 
 class _Step(NamedTuple):
@@ -104,7 +105,8 @@ def command(keep: Path | None) -> None:
             except FileExistsError:
                 raise UsageError(message("file.exists", path=folder), fix=message("file.name_another")) from None
         begin = time.monotonic()
-        (folder / "recipe.yaml").write_text(_RECIPE, encoding="utf-8")
+        recipe = _RECIPE.substitute(quick=local(message("demo.quick")), more=local(message("demo.more")))
+        (folder / "recipe.yaml").write_text(recipe, encoding="utf-8")
         for number, step in enumerate(_STEPS, 1):
             click.secho(columns.wrapped(f"\n{number}. {local(step.title)}", columns.asked()), bold=True)
             for line in step.commands:
