@@ -18,7 +18,7 @@ from PIL import Image
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "tests" / "integration"))
 
-from browser import browser  # noqa: E402
+from tests.integration.browser import browser  # noqa: E402
 
 LEDGER = "document.querySelectorAll('h2')[1].scrollIntoView()"
 

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from imported_model import write_graph
-from served import Served
+from tests.integration.served import Served
 from tests.stage_lists import begun, known, ordered
+from tests.unit.runtime.imported_model import write_graph
 
 from .conftest import Done, Project
 

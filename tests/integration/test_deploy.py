@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from doc_commands import parse_build_side
 from ruamel.yaml import YAML
 from tests.integration.conftest import SMALL_STEPS, write_rows
+from tests.integration.doc_commands import parse_build_side
 
 from edgepack.recipe.loader import load_recipe
 from edgepack_runtime.cli.parser import Context, build_parser

@@ -12,11 +12,11 @@ import sys
 import time
 from pathlib import Path
 
-import jobs
 import onnx
 import pytest
-from attacks import endless
-from imported_texts import model
+from tests.unit.onnx_graph.imported_texts import model
+from tests.unit.sandbox import jobs
+from tests.unit.sandbox.attacks import endless
 
 from edgepack.errors import StageFailedError
 from edgepack.progress import SILENT
@@ -90,7 +90,7 @@ def test_a_program_that_writes_a_file_is_refused_and_cannot(tmp_path: Path, monk
     assert "model.pdmodel has operators that are not allowed: save_combine" in done.stderr
     # The second line of defence: Paddle opens it.
     monkeypatch.setattr(runner, "COMMAND", tuple(word for word in runner.COMMAND if word != "-I"))
-    monkeypatch.setenv("PYTHONPATH", str(Path(jobs.__file__).parent))
+    monkeypatch.setenv("PYTHONPATH", str(Path(jobs.__file__).parents[3]))
     job = functools.partial(jobs.open_in_paddle, project.folder / "graph/model.pdmodel")
     with pytest.raises(StageFailedError, match=r"Cannot open .*authorized_keys"):
         runner.run(job, dict, tmp_path / "out", SILENT, stage="graphs")

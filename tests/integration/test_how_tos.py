@@ -14,8 +14,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from doc_commands import blocks
 from tests.integration.conftest import RECIPE, Project, write_rows
+from tests.integration.doc_commands import blocks
 from tests.integration.warm import warm
 
 from edgepack.targets.this_machine import base_python

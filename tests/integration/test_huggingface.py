@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 from safetensors import numpy as safetensors
-from torch_pickle import save as torch_save
+from tests.unit.training.torch_pickle import save as torch_save
 
 from edgepack.errors import StageFailedError
 from edgepack.recipe.encoder_shapes import parameters, shape_of_folder

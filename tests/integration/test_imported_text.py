@@ -10,7 +10,7 @@ from typing import Any
 
 import onnx
 import pytest
-from imported_texts import model, write_vocabulary
+from tests.unit.onnx_graph.imported_texts import model, write_vocabulary
 
 from .conftest import Project
 from .test_custom import sh

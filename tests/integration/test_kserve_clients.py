@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from imported_model import write_echo, write_imported
-from served import Served, served
-from tiny_model import write_model_folder
+from tests.integration.served import Served, served
+from tests.unit.runtime.imported_model import write_echo, write_imported
+from tests.unit.runtime.tiny_model import write_model_folder
 
 from edgepack_runtime.engine.tensors import TYPES
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final
 
 import pytest
-from browser import CHROMIUM, DRIVER, Browser, browser
+from tests.integration.browser import CHROMIUM, DRIVER, Browser, browser
 from tests.unit.report.pages import many, render
 
 from .conftest import Project

@@ -12,8 +12,8 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
-from served import served
-from tiny_model import write_model_folder
+from tests.integration.served import served
+from tests.unit.runtime.tiny_model import write_model_folder
 
 pytestmark = [pytest.mark.integration, pytest.mark.sweep]
 CLIENTS = 20  # with a keep-alive connection to each server

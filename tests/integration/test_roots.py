@@ -16,7 +16,16 @@ from pathlib import Path
 
 import pytest
 from _pytest.mark import ParameterSet
-from root_systems import PLANTED, PORT, NotRunError, Packages, Root, busybox_root, debian_root, musl_root
+from tests.integration.root_systems import (
+    PLANTED,
+    PORT,
+    NotRunError,
+    Packages,
+    Root,
+    busybox_root,
+    debian_root,
+    musl_root,
+)
 
 from edgepack_runtime.errors import ExitCode
 

@@ -24,8 +24,8 @@ from typing import Any
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
-from served import HOLDING_PYTHON, RUNTIME, SLEEPING, Served, served
-from tiny_model import write_model_folder
+from tests.integration.served import HOLDING_PYTHON, RUNTIME, SLEEPING, Served, served
+from tests.unit.runtime.tiny_model import write_model_folder
 
 pytestmark = pytest.mark.integration
 TOKEN = "a-token-for-the-test"

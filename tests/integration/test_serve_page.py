@@ -7,9 +7,9 @@ import re
 from pathlib import Path
 
 import pytest
-from browser import CHROMIUM, DRIVER, browser
-from served import served
-from tiny_model import write_model_folder
+from tests.integration.browser import CHROMIUM, DRIVER, browser
+from tests.integration.served import served
+from tests.unit.runtime.tiny_model import write_model_folder
 
 pytestmark = [
     pytest.mark.integration,

@@ -12,7 +12,7 @@ import urllib.request
 from pathlib import Path
 
 import pytest
-from imported_texts import model
+from tests.unit.onnx_graph.imported_texts import model
 
 from edgepack.sandbox import seccomp
 

@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from event_files import scalars, the_file
 from tests.integration import trainings
 from tests.integration.conftest import Project
 from tests.integration.test_resume import Killed, Killing
 from tests.integration.trainings import ONE
+from tests.unit.training.event_files import scalars, the_file
 
 from edgepack.artifacts import METRICS_FILE
 from edgepack.training.checkpoint import Checkpoint

@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 from safetensors.numpy import save_file
-from torch_pickle import save as torch_save
+from tests.unit.training.torch_pickle import save as torch_save
 
 from edgepack import evaluation
 from edgepack.artifacts import Row

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tiny_model import RUNTIME, write_model_folder, write_release
+from tests.unit.runtime.tiny_model import RUNTIME, write_model_folder, write_release
 
 from edgepack_runtime.bundle.model_config import CPU, CUDA, EngineConfig
 from edgepack_runtime.device import doctor, probe

@@ -12,11 +12,11 @@ from pathlib import Path
 
 import click
 import pytest
-from doc_commands import TITLES, blocks, commands, commands_of, parse_build_side
 from markdown.extensions.toc import slugify
 from pydantic import BaseModel
 from rich.cells import cell_len
-from tiny_model import write_model_folder
+from tests.integration.doc_commands import TITLES, blocks, commands, commands_of, parse_build_side
+from tests.unit.runtime.tiny_model import write_model_folder
 
 from edgepack.build.options import STAGES
 from edgepack.recipe import schema_files

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final
 
 import pytest
-from tiny_model import write_model_folder
+from tests.unit.runtime.tiny_model import write_model_folder
 
 from edgepack import cli
 from edgepack_runtime.cli import main

@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import Any, Literal
 
 import pytest
-from ssh_keys import make_key, needs_ssh_keygen
 from tests.stubs import STUB, STUB_SHA256
 from tests.unit.conftest import check, having, ungated_of
 from tests.unit.far import Heard
+from tests.unit.runtime.ssh_keys import make_key, needs_ssh_keygen
 
 from edgepack.artifacts import GateArtifact
 from edgepack.build import dist_folder

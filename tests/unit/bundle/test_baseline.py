@@ -10,9 +10,9 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
-from attacks import endless, vast
 from tests.interpreters import other_machine
 from tests.stubs import STUB, STUB_SHA256
+from tests.unit.sandbox.attacks import endless, vast
 
 from edgepack.artifacts import Row
 from edgepack.bundle import baseline, golden

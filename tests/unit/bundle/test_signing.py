@@ -13,8 +13,8 @@ import pytest
 from click.testing import CliRunner
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from ssh_keys import make_key, needs_ssh_keygen, public, sign
 from tests.stubs import STUB, STUB_SHA256
+from tests.unit.runtime.ssh_keys import make_key, needs_ssh_keygen, public, sign
 
 from edgepack.bundle import signing
 from edgepack.bundle.archive import write_bundle, write_signed

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from imported_model import HANDLER, write_imported
+from tests.unit.runtime.imported_model import HANDLER, write_imported
 
 from edgepack.artifacts import EXAMPLES_FILE, ExamplesArtifact
 from edgepack.errors import StageFailedError

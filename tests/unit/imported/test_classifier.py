@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
-from imported_texts import NAMES, model
+from tests.unit.onnx_graph.imported_texts import NAMES, model
 
 from edgepack.imported import classifier, conversion
 from edgepack.onnx_graph.imported_classifier import ImportedClassifier

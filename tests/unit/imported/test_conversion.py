@@ -9,7 +9,7 @@ import numpy as np
 import onnx
 import onnxruntime
 import pytest
-from imported_model import write_graph
+from tests.unit.runtime.imported_model import write_graph
 
 from edgepack.artifacts import ExportArtifact, LedgerRow, ModelFile, proportion
 from edgepack.errors import StageFailedError

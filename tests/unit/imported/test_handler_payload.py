@@ -9,7 +9,7 @@ from argparse import Namespace
 from pathlib import Path
 
 import pytest
-from imported_model import write_imported
+from tests.unit.runtime.imported_model import write_imported
 
 from edgepack.artifacts import (
     EXAMPLES_FILE,

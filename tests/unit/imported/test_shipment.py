@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
-from imported_model import write_imported
+from tests.unit.runtime.imported_model import write_imported
 
 from edgepack.artifacts import Members
 from edgepack.imported.shipment import for_provider

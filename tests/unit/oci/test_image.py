@@ -15,8 +15,8 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
-from ssh_keys import make_key, needs_ssh_keygen, public, sign
 from tests import hostile
+from tests.unit.runtime.ssh_keys import make_key, needs_ssh_keygen, public, sign
 
 from edgepack.bundle.archive import write_signed
 from edgepack.cli import main

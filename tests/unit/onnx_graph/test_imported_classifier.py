@@ -9,8 +9,8 @@ import numpy as np
 import onnx
 import onnxruntime
 import pytest
-from imported_texts import NAMES, model
 from onnx import TensorProto
+from tests.unit.onnx_graph.imported_texts import NAMES, model
 
 from edgepack.errors import StageFailedError
 from edgepack.onnx_graph.imported_classifier import ImportedClassifier

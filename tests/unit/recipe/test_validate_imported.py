@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from imported_model import HANDLER
+from tests.unit.runtime.imported_model import HANDLER
 
 from edgepack.errors import RecipeInvalidError
 from edgepack.recipe.loader import load_recipe

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from ssh_keys import make_key, needs_ssh_keygen, public
+from tests.unit.runtime.ssh_keys import make_key, needs_ssh_keygen, public
 
 from edgepack.errors import RecipeInvalidError
 from edgepack.recipe.loader import load_recipe

@@ -17,10 +17,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from installing import MakeBundle, silent
-from ssh_keys import make_key
 from tests.stubs import STUB, STUB_SHA256
-from tiny_model import TUNED
+from tests.unit.runtime.installing import MakeBundle, silent
+from tests.unit.runtime.ssh_keys import make_key
+from tests.unit.runtime.tiny_model import TUNED
 
 import edgepack_runtime
 from edgepack.bundle.archive import write_bundle

@@ -25,8 +25,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-import lost_writes
-from syscalls import KILLED, Call, Fail, Kill, run
+from tests.unit.runtime import lost_writes
+from tests.unit.runtime.syscalls import KILLED, Call, Fail, Kill, run
 
 from edgepack.bundle.archive import write_bundle
 from edgepack.bundle.stub import stub

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 from onnx import TensorProto, checker, helper, numpy_helper
-from tiny_model import write_lines, write_manifest
+from tests.unit.runtime.tiny_model import write_lines, write_manifest
 
 from edgepack_runtime.bundle import golden, model_config
 from edgepack_runtime.bundle.manifest import Manifest

@@ -29,7 +29,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Literal
 
-from syscalls import Call, run
+from tests.unit.runtime.syscalls import Call, run
 
 Content = Literal["new", "old", "cut"]
 Change = tuple[int, str, "int | None"]  # folder, name, and what it is then: an inode, or nothing

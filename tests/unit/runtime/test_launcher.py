@@ -9,9 +9,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from installing import Device
 from tests.stubs import STUB
 from tests.sweeps import sample
+from tests.unit.runtime.installing import Device
 
 from edgepack.bundle.archive import write_bundle
 from edgepack.bundle.main_program import main_source

@@ -9,8 +9,8 @@ from typing import Any
 
 import onnx
 import pytest
-from attacks import endless, external, field, model, write_pdmodel
 from onnx import TensorProto, helper
+from tests.unit.sandbox.attacks import endless, external, field, model, write_pdmodel
 
 from edgepack.errors import StageFailedError
 from edgepack.sandbox import operators

@@ -17,11 +17,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import jobs
 import pytest
-from attacks import endless, vast
-from imported_model import write_imported
 from tests.sweeps import sample
+from tests.unit.runtime.imported_model import write_imported
+from tests.unit.sandbox import jobs
+from tests.unit.sandbox.attacks import endless, vast
 
 from edgepack.artifacts import EXAMPLES_FILE, ExamplesArtifact
 from edgepack.errors import EnvironmentUnfitError, StageFailedError
@@ -36,7 +36,7 @@ LIMITS = SandboxLimits(2**30, 2**20, 60)
 def importable_jobs(monkeypatch: pytest.MonkeyPatch) -> None:
     """The process of a build imports nothing but what is installed."""
     monkeypatch.setattr(runner, "COMMAND", tuple(word for word in runner.COMMAND if word != "-I"))
-    monkeypatch.setenv("PYTHONPATH", str(Path(jobs.__file__).parent))
+    monkeypatch.setenv("PYTHONPATH", str(Path(jobs.__file__).parents[3]))
 
 
 def run(job: Any, folder: Path, *arguments: Any, returns: Any = dict, **options: Any) -> Any:
@@ -527,7 +527,7 @@ from edgepack.progress import SILENT
 from edgepack.sandbox import runner
 from edgepack.sandbox.confinement import NOT_CONFINED, SandboxLimits
 from edgepack.util import folders
-import jobs
+from tests.unit.sandbox import jobs
 runner.COMMAND = tuple(word for word in runner.COMMAND if word != "-I")
 with process.noticed():
     job = functools.partial(jobs.hang_with_child, pathlib.Path(sys.argv[1]))

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from event_files import scalars, the_file
+from tests.unit.training.event_files import scalars, the_file
 
 from edgepack.artifacts import METRICS_FILE
 from edgepack.training import scalars as module

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tiny_model import write_lines, write_model_folder
+from tests.unit.runtime.tiny_model import write_lines, write_model_folder
 
 from edgepack_runtime.batch import inputs, resume
 from edgepack_runtime.cli import main, model_commands

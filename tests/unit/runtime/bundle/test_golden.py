@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tiny_model import TAGS, write_lines
+from tests.unit.runtime.tiny_model import TAGS, write_lines
 
 from edgepack_runtime.bundle import golden
 from edgepack_runtime.bundle.golden import GoldenRow, GoldenText

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from imported_model import write_imported_release
+from tests.unit.runtime.imported_model import write_imported_release
 
 from edgepack_runtime.bundle import golden, handler_examples
 from edgepack_runtime.bundle.handler_examples import GoldenExample

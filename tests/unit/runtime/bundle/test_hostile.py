@@ -8,8 +8,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from installing import Device, silent
 from tests import hostile
+from tests.unit.runtime.installing import Device, silent
 
 from edgepack_runtime.bundle import onnx_file, verify
 from edgepack_runtime.errors import BundleInvalidError, ExitCode

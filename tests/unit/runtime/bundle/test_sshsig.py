@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from ssh_keys import BLOB, armored, body, make_key, public, sign, string
+from tests.unit.runtime.ssh_keys import BLOB, armored, body, make_key, public, sign, string
 
 from edgepack_runtime.bundle.sshsig import PublicKey, Signer, parse_signature, parse_signers
 

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from ssh_keys import armored, body
 from tests.stubs import STUB
 from tests.sweeps import sample
+from tests.unit.runtime.ssh_keys import armored, body
 
 from edgepack.bundle.archive import write_bundle
 from edgepack_runtime.bundle.archive import Archive

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from installing import Device, silent
+from tests.unit.runtime.installing import Device, silent
 
 from edgepack_runtime.bundle.verify import verify_folder
 from edgepack_runtime.install.install import install

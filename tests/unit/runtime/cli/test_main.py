@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from installing import Device, MakeBundle, full_disk
 from tests.interpreters import other_machine
 from tests.stubs import STUB
-from tiny_model import write_lines, write_model_folder
+from tests.unit.runtime.installing import Device, MakeBundle, full_disk
+from tests.unit.runtime.tiny_model import write_lines, write_model_folder
 
 import edgepack_runtime
 from edgepack.bundle.archive import write_bundle

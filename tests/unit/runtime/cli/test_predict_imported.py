@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from imported_model import HANDLER, write_imported
+from tests.unit.runtime.imported_model import HANDLER, write_imported
 
 from edgepack_runtime.cli import main
 from edgepack_runtime.cli.parser import Context

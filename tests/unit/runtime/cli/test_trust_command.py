@@ -7,8 +7,8 @@ import re
 from pathlib import Path
 
 import pytest
-from installing import silent
-from ssh_keys import needs_ssh_keygen, public, signed, write_trusted_keys
+from tests.unit.runtime.installing import silent
+from tests.unit.runtime.ssh_keys import needs_ssh_keygen, public, signed, write_trusted_keys
 
 from edgepack_runtime.cli import main, trust_command
 from edgepack_runtime.cli.parser import Context

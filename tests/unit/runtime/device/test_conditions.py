@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 
 import pytest
-from fake_device import tree
+from tests.unit.runtime.fake_device import tree
 
 from edgepack_runtime.bundle.model_config import CPU, CUDA
 from edgepack_runtime.device import conditions, info

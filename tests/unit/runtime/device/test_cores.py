@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 import pytest
-from fake_device import DOCKER_V1, V1, V2, system
+from tests.unit.runtime.fake_device import DOCKER_V1, V1, V2, system
 
 from edgepack_runtime.device import conditions, cores
 from edgepack_runtime.device.cores import Cores

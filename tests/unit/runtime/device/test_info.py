@@ -7,7 +7,7 @@ import platform
 from pathlib import Path
 
 import pytest
-from fake_device import ORIN, tree
+from tests.unit.runtime.fake_device import ORIN, tree
 
 from edgepack_runtime.device import info, jetson
 

@@ -5,7 +5,7 @@ import time
 from pathlib import Path
 
 import pytest
-from fake_device import tree
+from tests.unit.runtime.fake_device import tree
 
 from edgepack_runtime.device import interference
 from edgepack_runtime.device.interference import Interference, Reading

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from fake_device import V1, V2, system
+from tests.unit.runtime.fake_device import V1, V2, system
 
 from edgepack_runtime.device import memory
 

@@ -9,8 +9,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from fake_device import ORIN, tree
-from installing import Device
+from tests.unit.runtime.fake_device import ORIN, tree
+from tests.unit.runtime.installing import Device
 
 from edgepack_runtime.device import probe
 

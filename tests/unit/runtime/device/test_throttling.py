@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from fake_device import tree
+from tests.unit.runtime.fake_device import tree
 
 from edgepack_runtime.device import throttling
 from edgepack_runtime.device.throttling import Throttle

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fake_cuda_api import FakeCudaApi
-from tiny_model import write_model_folder
+from tests.unit.runtime.fake_cuda_api import FakeCudaApi
+from tests.unit.runtime.tiny_model import write_model_folder
 
 from edgepack_runtime.bundle.model_config import CUDA, EngineConfig
 from edgepack_runtime.device.tuning import Tuning

@@ -19,7 +19,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from onnx import TensorProto, helper
-from tiny_model import write_model_folder
+from tests.unit.runtime.tiny_model import write_model_folder
 
 from edgepack_runtime.engine import ort_api
 from edgepack_runtime.engine.ort_api import Api, OrtError, Session

@@ -14,10 +14,10 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from installing import silent
 from tests.heights import METRES, Height
 from tests.synthetic_models import one_each
-from tiny_model import TAGS, write_release
+from tests.unit.runtime.installing import silent
+from tests.unit.runtime.tiny_model import TAGS, write_release
 
 from edgepack_runtime.bundle.golden import GoldenRow
 from edgepack_runtime.bundle.model_config import ModelConfig

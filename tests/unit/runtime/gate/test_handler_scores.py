@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from imported_model import write_imported, write_imported_release
-from installing import silent
+from tests.unit.runtime.imported_model import write_imported, write_imported_release
+from tests.unit.runtime.installing import silent
 
 from edgepack_runtime.errors import BundleInvalidError, StageFailedError
 from edgepack_runtime.gate import handler_scores, runner

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from installing import silent
-from tiny_model import write_release
+from tests.unit.runtime.installing import silent
+from tests.unit.runtime.tiny_model import write_release
 
 from edgepack_runtime.bundle import golden
 from edgepack_runtime.device.interference import Interference

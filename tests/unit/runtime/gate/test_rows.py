@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tiny_model import write_lines, write_release
+from tests.unit.runtime.tiny_model import write_lines, write_release
 
 from edgepack_runtime.bundle import golden, model_config
 from edgepack_runtime.bundle.manifest import Manifest, dump

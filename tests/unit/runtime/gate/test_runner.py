@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from installing import silent
-from tiny_model import write_release
+from tests.unit.runtime.installing import silent
+from tests.unit.runtime.tiny_model import write_release
 
 from edgepack_runtime.device.interference import Interference
 from edgepack_runtime.device.tuning import Tuning

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from installing import silent
+from tests.unit.runtime.installing import silent
 
 from edgepack_runtime.device import interference, throttling
 from edgepack_runtime.device.interference import Interference, Reading

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from installing import silent
-from tiny_model import write_release
+from tests.unit.runtime.installing import silent
+from tests.unit.runtime.tiny_model import write_release
 
 from edgepack_runtime.bundle import golden
 from edgepack_runtime.errors import StageFailedError

@@ -4,8 +4,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from installing import silent
-from tiny_model import write_model_folder
+from tests.unit.runtime.installing import silent
+from tests.unit.runtime.tiny_model import write_model_folder
 
 from edgepack_runtime.errors import UsageError
 from edgepack_runtime.inference import bench

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tiny_model import LABELS, logits_of, write_model_folder
+from tests.unit.runtime.tiny_model import LABELS, logits_of, write_model_folder
 
 from edgepack_runtime.bundle.model_config import LINEAR_NAME, MODEL_NAME, VOCAB_NAME, LinearConfig, weight_bytes
 from edgepack_runtime.errors import BundleInvalidError

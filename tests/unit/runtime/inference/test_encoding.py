@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tiny_model import LABELS, logits_of, write_model_folder
+from tests.unit.runtime.tiny_model import LABELS, logits_of, write_model_folder
 
 from edgepack_runtime.errors import UsageError
 from edgepack_runtime.inference.loaded_model import UnwantedError

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from imported_model import HANDLER, write_graph, write_imported
 from onnx import TensorProto, helper
+from tests.unit.runtime.imported_model import HANDLER, write_graph, write_imported
 
 from edgepack_runtime.errors import BundleInvalidError, EdgepackError, StageFailedError, UsageError
 from edgepack_runtime.inference.loaded_model import JsonPrediction

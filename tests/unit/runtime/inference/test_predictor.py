@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tiny_model import LABELS, TAG_LOGIT, TAGS, logits_of, write_model_folder, write_onnx
+from tests.unit.runtime.tiny_model import LABELS, TAG_LOGIT, TAGS, logits_of, write_model_folder, write_onnx
 
 from edgepack_runtime.bundle.model_config import EngineConfig
 from edgepack_runtime.engine.batch import InputBatch

@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tiny_model import logits_of, write_lines, write_release
+from tests.unit.runtime.tiny_model import logits_of, write_lines, write_release
 
 from edgepack_runtime.bundle import golden
 from edgepack_runtime.errors import BundleInvalidError, StageFailedError

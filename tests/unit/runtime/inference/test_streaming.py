@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tiny_model import write_model_folder
+from tests.unit.runtime.tiny_model import write_model_folder
 
 from edgepack_runtime.errors import StageFailedError, UsageError
 from edgepack_runtime.inference import streaming

@@ -10,12 +10,12 @@ import unicodedata
 from collections.abc import Iterator
 from pathlib import Path
 
-import all_of_unicode
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.interpreters import required_python
-from tiny_model import VOCAB
+from tests.unit.runtime import all_of_unicode
+from tests.unit.runtime.tiny_model import VOCAB
 
 import edgepack_runtime
 from edgepack_runtime.bundle.model_config import TokenizerConfig

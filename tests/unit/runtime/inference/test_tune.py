@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from installing import Device, silent
-from tiny_model import write_lines, write_release
+from tests.unit.runtime.installing import Device, silent
+from tests.unit.runtime.tiny_model import write_lines, write_release
 
 from edgepack_runtime.bundle import golden
 from edgepack_runtime.bundle.model_config import EngineConfig

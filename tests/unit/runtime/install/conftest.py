@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from installing import silent
+from tests.unit.runtime.installing import silent
 
 from edgepack_runtime.install.install import install
 from edgepack_runtime.install.prefix import Prefix

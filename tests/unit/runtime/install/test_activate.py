@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from installing import Device, silent
+from tests.unit.runtime.installing import Device, silent
 
 from edgepack_runtime.errors import ExitCode
 from edgepack_runtime.install import activate

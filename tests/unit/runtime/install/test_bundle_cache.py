@@ -12,9 +12,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from ssh_keys import public, signed, write_trusted_keys
 from tests.stubs import STUB
-from tiny_model import write_model_folder
+from tests.unit.runtime.ssh_keys import public, signed, write_trusted_keys
+from tests.unit.runtime.tiny_model import write_model_folder
 
 from edgepack.bundle.archive import write_bundle
 from edgepack_runtime import Predictor

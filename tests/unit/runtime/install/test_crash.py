@@ -11,10 +11,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-import crash
-import lost_writes
 import pytest
-import syscalls
+from tests.unit.runtime import crash, lost_writes, syscalls
 
 SCENARIOS = ["first install", "update", "same again", "repair", "rollback", "uninstall", "purge"]
 SHORT = {"same again": 4, "rollback": 9, "uninstall": 23, "purge": 13}  # strides of those with few calls

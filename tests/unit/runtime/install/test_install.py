@@ -14,9 +14,9 @@ from types import SimpleNamespace
 from typing import Any, NoReturn
 
 import pytest
-from installing import Device, MakeBundle, full_disk, id_of, last_receipt, silent, state_of
 from tests.interpreters import other_machine
 from tests.sweeps import sample
+from tests.unit.runtime.installing import Device, MakeBundle, full_disk, id_of, last_receipt, silent, state_of
 
 from edgepack_runtime.bundle import extract
 from edgepack_runtime.bundle.archive import Archive

@@ -18,10 +18,10 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from installing import Device, MakeBundle, id_of, last_receipt, silent, state_of
-from ssh_keys import public, signed, write_trusted_keys
 from tests.stubs import STUB
-from tiny_model import TUNED
+from tests.unit.runtime.installing import Device, MakeBundle, id_of, last_receipt, silent, state_of
+from tests.unit.runtime.ssh_keys import public, signed, write_trusted_keys
+from tests.unit.runtime.tiny_model import TUNED
 
 from edgepack.bundle.archive import write_bundle
 from edgepack_runtime.bundle import manifest as contract

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from tiny_model import write_model_folder
+from tests.unit.runtime.tiny_model import write_model_folder
 
 import edgepack_runtime
 from edgepack_runtime import Predictor

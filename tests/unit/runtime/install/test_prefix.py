@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from installing import Device, MakeBundle, id_of, silent, state_of
-from ssh_keys import make_key, write_trusted_keys
+from tests.unit.runtime.installing import Device, MakeBundle, id_of, silent, state_of
+from tests.unit.runtime.ssh_keys import make_key, write_trusted_keys
 
 from edgepack_runtime.errors import BundleInvalidError, EnvironmentUnfitError, UsageError
 from edgepack_runtime.install import prefix as state

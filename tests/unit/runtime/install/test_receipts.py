@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
-from installing import last_receipt
-from ssh_keys import make_key, needs_ssh_keygen
+from tests.unit.runtime.installing import last_receipt
+from tests.unit.runtime.ssh_keys import make_key, needs_ssh_keygen
 
 import edgepack_runtime
 from edgepack.bundle import signing

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from installing import Device, MakeBundle, last_receipt, silent
+from tests.unit.runtime.installing import Device, MakeBundle, last_receipt, silent
 
 from edgepack_runtime.bundle import extract as unpacking
 from edgepack_runtime.bundle.archive import Archive

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from installing import Device, MakeBundle, id_of, last_receipt, silent, state_of
+from tests.unit.runtime.installing import Device, MakeBundle, id_of, last_receipt, silent, state_of
 
 from edgepack_runtime.errors import BundleInvalidError, EnvironmentUnfitError, ExitCode, StageFailedError, UsageError
 from edgepack_runtime.install import prefix as state

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from installing import state_of
+from tests.unit.runtime.installing import state_of
 
 from edgepack_runtime.cli import release_commands
 from edgepack_runtime.install import prefix as state

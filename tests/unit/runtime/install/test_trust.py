@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from ssh_keys import make_key, public, sign, write_trusted_keys
+from tests.unit.runtime.ssh_keys import make_key, public, sign, write_trusted_keys
 
 from edgepack_runtime.bundle import sshsig
 from edgepack_runtime.cli import trust_command

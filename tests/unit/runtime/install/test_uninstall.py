@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from installing import Device, full_disk, last_receipt, silent
+from tests.unit.runtime.installing import Device, full_disk, last_receipt, silent
 
 from edgepack_runtime.errors import EnvironmentUnfitError, ExitCode, UsageError
 from edgepack_runtime.install import prefix as state

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from asgi import Held, started
-from tiny_model import write_model_folder
+from tests.unit.runtime.serve.asgi import Held, started
+from tests.unit.runtime.tiny_model import write_model_folder
 
 from edgepack_runtime.inference.predictor import Predictor
 from edgepack_runtime.serve import app as application

@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from asgi import Answer, Held, ask, post, started
-from imported_model import write_imported
-from ssh_keys import write_trusted_keys
-from tiny_model import write_model_folder
+from tests.unit.runtime.imported_model import write_imported
+from tests.unit.runtime.serve.asgi import Answer, Held, ask, post, started
+from tests.unit.runtime.ssh_keys import write_trusted_keys
+from tests.unit.runtime.tiny_model import write_model_folder
 
 from edgepack_runtime.bundle.model_config import LINEAR_NAME, LinearConfig
 from edgepack_runtime.errors import BundleInvalidError, StageFailedError, UsageError

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from asgi import Answer, Held, ask, post, started
-from imported_model import HANDLER, write_imported
+from tests.unit.runtime.imported_model import HANDLER, write_imported
+from tests.unit.runtime.serve.asgi import Answer, Held, ask, post, started
 
 from edgepack_runtime.inference.predictor import Predictor
 from edgepack_runtime.serve import app as application

@@ -11,13 +11,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from asgi import Answer, ask, post, started
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
-from imported_model import write_imported
 from numpy.typing import NDArray
 from onnx import TensorProto, helper
+from tests.unit.runtime.imported_model import write_imported
+from tests.unit.runtime.serve.asgi import Answer, ask, post, started
 
 from edgepack_runtime.bundle.model_config import CUSTOM, FILE
 from edgepack_runtime.engine.ort_api import TensorInfo

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from asgi import ask, post, started
 from jsonschema import Draft202012Validator
+from tests.unit.runtime.serve.asgi import ask, post, started
 
 from edgepack_runtime.serve import app as application
 from edgepack_runtime.serve.middleware import Middleware

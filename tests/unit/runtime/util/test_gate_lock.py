@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from installing import MakeBundle, silent
+from tests.unit.runtime.installing import MakeBundle, silent
 
 from edgepack.gating.local import run_verb
 from edgepack.progress import SILENT

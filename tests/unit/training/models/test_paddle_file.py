@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
-from torch_pickle import named, text
+from tests.unit.training.torch_pickle import named, text
 
 from edgepack.errors import StageFailedError
 from edgepack.training.models import paddle_file, torch_file, unpickling

@@ -13,7 +13,18 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from torch_pickle import called, group, named, number, pickled, save, storage, tensor, text, write_archive
+from tests.unit.training.torch_pickle import (
+    called,
+    group,
+    named,
+    number,
+    pickled,
+    save,
+    storage,
+    tensor,
+    text,
+    write_archive,
+)
 
 from edgepack.errors import StageFailedError
 from edgepack.training.models.torch_file import read
