@@ -170,7 +170,7 @@ def _as_tokens(found: FileProfile, text: Column, tags: Column) -> str:
         return 'write each row as lists: {"tokens": ["北", "京"], "tags": ["B-city", "I-city"]}'
     keys = [json.dumps(one.name, ensure_ascii=False) for one in (text, tags)]
     row = f'{{tokens: (.[{keys[0]}] | split("")), tags: .[{keys[1]}]}}'
-    target = f"{found.file.stem}-tokens.jsonl"
+    target = f"tokens-{found.file.stem}.jsonl"
     return _conversion(by_jq(f'(if type == "array" then .[] else . end) | {row}', found.file, target), target)
 
 
@@ -205,7 +205,7 @@ def _as_conll(found: FileProfile, word: Column, tag: Column) -> str:
         code = f'import csv; p=""; [print({line}) or (p:={new} or p) for r in [*{rows}][{int(found.header)}:] if r]'
     else:
         code = f'import csv; [print({pair} if r else "") for r in [*{rows}][{int(found.header)}:]]'
-    target = f"{found.file.stem}.conll"
+    target = f"tokens-{found.file.stem}.conll"
     return _conversion(f"python3 -c {quote(code)} > {quote(target)}", target)
 
 

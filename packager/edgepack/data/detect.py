@@ -45,7 +45,7 @@ def looks_tagged(lines: Sequence[str]) -> bool:
     """Whether these lines hold a token and its tag (`B-place`, `O`), for token classification."""
     if any(LIST_SEPARATOR in line for line in lines):
         return False  # a table of lists, of which the last may begin like a tag
-    filled = [line.split() for line in lines if line.strip()]
+    filled = [line.split() for line in lines if line.strip() and not line.startswith("#")]  # no comments of CoNLL-U
     tags = [fields[-1] for fields in filled if len(fields) > 1 and is_tag(fields[-1])]
     return len(tags) >= _AGREEMENT * len(filled) and any(tag != "O" for tag in tags)
 

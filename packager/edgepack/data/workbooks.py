@@ -43,11 +43,11 @@ class SheetRows(Rows):
         self._rows = rows
 
     def cells(self) -> Iterator[Cells]:
-        width = 0  # a sheet has as many columns as its widest row, though nothing is written there
+        width = 0  # of the first row; a row ends with its last cell, and cells without a header are notes
         for line, fields in enumerate(self._rows, start=1):
             filled = next((place for place in range(len(fields), 0, -1) if fields[place - 1]), 0)
-            del fields[max(filled, width) if filled else 0 :]
-            width = width or len(fields)
+            width = width or filled
+            fields[min(filled, width) :] = [""] * (width - filled if filled else 0)
             self.lines.number = self.last = line
             yield line, fields
 

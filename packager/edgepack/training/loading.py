@@ -13,7 +13,7 @@ from edgepack.calibration import fitting_order, units
 from edgepack.errors import RecipeInvalidError, StageFailedError
 from edgepack.progress import SILENT, Progress
 from edgepack.recipe import trained_folder
-from edgepack.recipe.encoder_shapes import PADDLE_WEIGHTS, known_fields, parameters, shape_of_config
+from edgepack.recipe.encoder_shapes import CONFIG_FILE, PADDLE_WEIGHTS, known_fields, parameters, shape_of_config
 from edgepack.recipe.huggingface_config import paddlenlp_config
 from edgepack.recipe.model import FolderModel
 from edgepack.recipe.trained_folder import TrainedFolder
@@ -127,9 +127,12 @@ def _require_order(classifier: Classifier, data: DataArtifact, given: Sequence[s
     fits = {label: classifier.labels[index] for label, index in zip(classifier.labels, order, strict=True)}
     wanted = ", ".join(fits[label] for label in given)
     source = "the recipe" if found.labels != tuple(given) else found.labels_from
+    fix = f"write `model: {{folder: {found.folder.name}, labels: [{wanted}]}}`"
+    if found.labels_from == CONFIG_FILE:  # which a recipe may not contradict
+        fix = f"correct `id2label` in {CONFIG_FILE} of {found.folder.name}: the order is {wanted}"
     raise RecipeInvalidError(
         f"`model.labels`: the model was trained with its labels in another order: on {len(dev)} dev rows macro F1 is "
         f"{as_given:.0%} as {', '.join(given)} ({source}), and {best:.0%} as {wanted}",
         why="output i belongs to label i",
-        fix=f"write `model: {{folder: {found.folder.name}, labels: [{wanted}]}}`",
+        fix=fix,
     )

@@ -241,7 +241,7 @@ def test_a_tag_for_each_character_is_refused_with_a_command_that_converts_it(tmp
     if shutil.which("jq"):
         command = finding.fix.removeprefix("convert it: ").partition(", then")[0]
         subprocess.run(command, shell=True, cwd=path.parent, check=True)
-        found = profile(path.with_name(f"{path.stem}-tokens.jsonl"))
+        found = profile(path.with_name(f"tokens-{path.stem}.jsonl"))
         assert choose_columns(found) == Columns(tokens="tokens", tags="tags")
 
 
@@ -351,7 +351,7 @@ def test_a_table_of_a_token_and_its_tag_is_refused_with_a_command_that_converts_
     assert finding.reason.startswith("each row is one token (`")
     command = finding.fix.removeprefix("convert it: ").partition(", then")[0]
     subprocess.run(command.replace("python3", shlex.quote(sys.executable), 1), shell=True, cwd=tmp_path, check=True)
-    log = FindingLog(tmp_path / "its tokens.conll")
+    log = FindingLog(tmp_path / "tokens-its tokens.conll")
     with opened(log.file, format_of(log.file)) as read:
         found = [list(zip(tokens, tags, strict=True)) for _, tokens, tags in sentences(read, log)]
     assert (found, log.findings()) == (TAGGED_SENTENCES, ())

@@ -158,3 +158,25 @@ def test_a_sentence_without_an_end_is_not_held_in_memory(tmp_path: Path, monkeyp
     assert len(rows) == 1 and log.ended
     [finding] = log.findings()
     assert (finding.severity, finding.line) == ("error", 3)
+
+
+@pytest.mark.parametrize("first", [0, 1])
+def test_a_column_that_numbers_the_tokens_is_not_the_token(tmp_path: Path, first: int) -> None:
+    tagged = enumerate(zip("在北京", ["O", "B-c", "I-c"], strict=True), first)
+    sentence = "".join(f"{place}\t{token}\tN\t{tag}\n" for place, (token, tag) in tagged)
+    rows, said = read(tmp_path, f"# sent_id = 1\n{sentence}\n#\tsource [2005]\n{sentence}\n{first}\t1\tN\tO\n")
+    assert [row.text for _, row in rows] == ["在北京", "在北京", "1"]
+    assert rows[0][1].label == (Span(1, 3, "c"),)
+    assert not said
+
+
+def test_tokens_that_are_numbers_are_tokens(tmp_path: Path) -> None:
+    rows, _ = read(tmp_path, "1\tN\tO\n2\tN\tO\n3\tN\tO\n\n北\tN\tB-c\n#\tN\tO\n")
+    assert [row.text for _, row in rows] == ["1 2 3", "北#"]
+
+
+def test_a_second_column_of_tags_is_named(tmp_path: Path) -> None:
+    rows, said = read(tmp_path, "北\tB-outer\tB-inner\n京\tI-outer\tO\n")
+    assert rows[0][1].label == (Span(0, 1, "inner"),)
+    assert len(said) == 1
+    assert "`B-outer` before it is not" in said[0]

@@ -70,9 +70,14 @@ def test_a_sheet_is_named_behind_the_file(tmp_path: Path) -> None:
 
 def test_a_wide_sheet_has_the_columns_that_its_header_names(tmp_path: Path) -> None:
     rows = [[*HEADER, None, None], [1, "好", "a", None, None], [2, "差", "b", None, "note"]]
+    assert read(book(tmp_path, first=rows)) == ([(2, Row("好", "a")), (3, Row("差", "b"))], [])
+
+
+def test_a_row_whose_last_cells_are_empty_is_a_whole_row(tmp_path: Path) -> None:
+    rows = [["text", "label", "remark"], ["好", "a", "see 3"], ["差", "b"], ["一般"]]
     found, findings = read(book(tmp_path, first=rows))
-    assert found == [(2, Row("好", "a"))]
-    assert findings == ["3: error: this row has 5 fields, and the header has 3"]
+    assert found == [(2, Row("好", "a")), (3, Row("差", "b"))]
+    assert findings == ["4: error: the label is empty"]
 
 
 def test_its_columns_are_found_as_those_of_other_tables(tmp_path: Path) -> None:

@@ -116,7 +116,7 @@ def _form(file: Path, encoding: str) -> RowFormat:
         return RowFormat(TAGGED, encoding=encoding)
     found = likely_separator(sample)
     if first.startswith(_FASTTEXT):
-        command = f"awk {quote(_FROM_FASTTEXT)} {quote(file.name)} > rows.tsv"
+        command = f"awk {quote(_FROM_FASTTEXT)} {quote(file.name)} > {quote(f'rows-{file.stem}.tsv')}"
         raise RowError(1, message("draft.fasttext"), message("encoding.convert", command=command))
     if first.startswith("{"):
         command = by_jq(".", file, f"lines-{file.stem}.jsonl")
