@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from shlex import quote
 from typing import Final
 
@@ -21,7 +21,7 @@ from edgepack.data.detect import (
     is_tag_per_row,
     measurements_finding,
 )
-from edgepack.data.record_forms import by_jq
+from edgepack.data.record_forms import EACH, by_jq
 from edgepack.errors import RecipeInvalidError
 from edgepack.recipe.findings import Finding
 from edgepack.recipe.messages import listed
@@ -41,6 +41,8 @@ _TAGGED_SHARE: Final = 0.8  # of the characters of a text have a tag
 _LONGEST_TOKEN: Final = 12  # characters on average
 _SENTENCE_NAME: Final = re.compile(r"sent|doc|句|(?:^|[_ ])id$", re.IGNORECASE)
 _ROW_NAME: Final = re.compile(rf"{_SENTENCE_NAME.pattern}|编号|序号|^(?:index|no|nr)$", re.IGNORECASE)  # numbers rows
+_MEDIUM: Final = re.compile(r"\.(?:jpe?g|png|gif|bmp|webp|tiff?|wav|mp3|mp4)(?:\?|$)", re.IGNORECASE)
+_FLAT: Final = '[paths(scalars) as $p | {key: ($p | map(tostring) | join(".")), value: getpath($p)}] | from_entries'
 _SHORTEST_TEXT: Final = 6  # characters on average of the second of two texts; a name has fewer
 
 
@@ -65,17 +67,21 @@ def choose_columns(found: FileProfile) -> Columns:
     many = None if label is not None and _is_named_label(answers, label) else _lists_of_labels(answers)
     label = many or label
     text = _text(found, label)
+    if text is not None and all(map(_MEDIUM.search, text.values)):
+        raise _refusal(found, f"`{visible(text.name)}` names images or recordings", "give the texts themselves")
     measured = _measured(answers, label, text)
     if measured is not None:
         raise _refusal(found, *measurements_finding(measured.name, measured.values))
+    spaced = next((column for column in found.columns if _are_spaced_tags(column.values)), None)
+    words = None if spaced is None else _text(found, spaced)
+    if spaced is not None and words is not None:
+        reason = f"`{visible(spaced.name)}` holds tags between spaces, not labels"
+        raise _refusal(found, reason, _as_lines(found, words, spaced))
     written = _written(answers, text) if label is None else label if label.is_free_text else None
     if text is not None and written is not None and (label is None or label.label_separator is None):
         held = f"`{visible(written.name)}` holds a different text in each row"
         reason = f"{held}: these rows are for generation of text, which is not served"
         fix = "if another column has the labels, name it `label`: no classifier can learn texts"
-        if all(is_tag(value.partition(" ")[0]) for value in written.values):
-            reason = f"`{visible(written.name)}` holds tags between spaces, not labels"
-            fix = 'write each row as lists: {"tokens": ["北", "京"], "tags": ["B-city", "I-city"]}'
         raise _refusal(found, reason, fix)
     if label is None or text is None:
         missing = "labels: few different short values" if label is None else "texts"
@@ -84,6 +90,12 @@ def choose_columns(found: FileProfile) -> Columns:
         fix = (
             "name the two columns `text` and `label` in the first line, or as the keys of each object, and run it again"
         )
+        if found.form.kind == JSON and any(column.lists for column in found.columns):
+            target = f"flat-{found.file.stem}.jsonl"
+            command = by_jq(f"{EACH} | {_FLAT}", found.file.name, target)
+            fix = f"{fix}; if they are within other objects, {_conversion(command, target)}"
+        elif is_workbook(found.file) and len(found.columns) == 1:
+            fix = "delete the rows above the names of the columns, such as a title, and run it again"
         raise _refusal(found, reason, fix)
     first, second = _ordered(found, text, label)
     pair = None if second is None else second.name
@@ -104,9 +116,12 @@ def _measured(found: FileProfile, label: Column | None, text: Column | None) -> 
 def labels_not_taken(found: FileProfile, columns: Columns) -> list[str]:
     """Columns with values like those of the label column, where that was chosen by its cells and not by its name."""
     label = found.column([columns.label.lower()])
-    if columns.answer != "label" or label is None or label.name.lower() in LABEL_NAMES:
+    if columns.answer != "label" or label is None:
         return []
     others = [one for one in found.answers.columns if one.name and one.name not in columns.wanted.values()]
+    if label.name.lower() in LABEL_NAMES:  # only other columns that are called as one
+        likely = [one for one in others if one.name.lower() in LABEL_NAMES and not one.lists]
+        return [one.name for one in likely if 1 < len(one.values) <= min(MAX_VALUES, found.rows // 2)]
     return [
         one.name
         for one in others
@@ -171,7 +186,24 @@ def _as_tokens(found: FileProfile, text: Column, tags: Column) -> str:
     keys = [json.dumps(one.name, ensure_ascii=False) for one in (text, tags)]
     row = f'{{tokens: (.[{keys[0]}] | split("")), tags: .[{keys[1]}]}}'
     target = f"tokens-{found.file.stem}.jsonl"
-    return _conversion(by_jq(f'(if type == "array" then .[] else . end) | {row}', found.file, target), target)
+    return _conversion(by_jq(f"{EACH} | {row}", found.file.name, target), target)
+
+
+def _are_spaced_tags(values: Collection[str]) -> bool:
+    return bool(values) and all(" " in value and is_tag(value.partition(" ")[0]) for value in values)
+
+
+def _as_lines(found: FileProfile, text: Column, tags: Column) -> str:
+    """The command that writes texts and tags, both with spaces between, as CoNLL has them."""
+    if found.form.kind == JSON or found.form.separator != "\t":
+        return 'write each row as lists: {"tokens": ["北", "京"], "tags": ["B-city", "I-city"]}'
+    first, second = (found.columns.index(column) + 1 for column in (text, tags))
+    rows = "NR>1 " if found.header else ""
+    code = (
+        f'{rows}{{n=split(${first},w," "); split(${second},t," "); for(i=1;i<=n;i++) print w[i] "\\t" t[i]; print ""}}'
+    )
+    target = f"tokens-{found.file.stem}.conll"
+    return _conversion(f"awk -F'\\t' {quote(code)} {quote(found.file.name)} > {quote(target)}", target)
 
 
 def _conversion(command: str, target: str) -> str:

@@ -46,8 +46,10 @@ def looks_tagged(lines: Sequence[str]) -> bool:
     if any(LIST_SEPARATOR in line for line in lines):
         return False  # a table of lists, of which the last may begin like a tag
     filled = [line.split() for line in lines if line.strip() and not line.startswith("#")]  # no comments of CoNLL-U
-    tags = [fields[-1] for fields in filled if len(fields) > 1 and is_tag(fields[-1])]
-    return len(tags) >= _AGREEMENT * len(filled) and any(tag != "O" for tag in tags)
+    tagged = [fields for fields in filled if len(fields) > 1 and is_tag(fields[-1])]
+    last = {fields[-1] for fields in tagged}
+    others = {fields[-2] for fields in tagged if len(fields) > 2 and is_tag(fields[-2])}  # outer spans
+    return len(tagged) >= _AGREEMENT * len(filled) and bool((last | others) - {OUTSIDE})
 
 
 def is_tag_per_row(values: Collection[str]) -> bool:

@@ -8,33 +8,53 @@ import json
 import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping
-from pathlib import Path
+from pathlib import PurePath
 from shlex import quote
 from typing import Any, Final
 
 from edgepack.data.detect import TEXT_NAMES
+from edgepack.messages import message
 from edgepack.recipe.messages import listed
 from edgepack_runtime.rows.lines import RowError
 from edgepack_runtime.rows.reader import Rows
 
 Record = Mapping[str, Any]
 _FEWEST_LABELS: Final = 2
+EACH: Final = '(if type == "array" then .[] else . end)'  # of jq: the records of one list, or those on lines
 _ROWS: Final = "rows"  # name of the only table of an object
 
 _DOCS: Final = "Tasks: labels for texts or pairs of texts, and labelled spans"
 # Keys that records of other tasks have -> what they are, and what serves them.
 _OTHER_TASKS: Final[tuple[tuple[tuple[str, ...], str, str], ...]] = (
     (("paragraphs",), "reading comprehension (SQuAD's form)", "PaddleNLP trains models for it"),
+    (("qas",), "reading comprehension (SQuAD's form)", "PaddleNLP trains models for it"),
+    (("answer_start",), "reading comprehension (SQuAD's form)", "PaddleNLP trains models for it"),
     (("context", "question", "answers"), "reading comprehension (SQuAD's form)", "PaddleNLP trains models for it"),
     (("question", "choice", "answer"), "reading comprehension (C3's form)", "PaddleNLP trains models for it"),
     (("content", "candidates"), "cloze tests (ChID's form)", "PaddleNLP trains models for it"),
     (("span1_text", "span2_text"), "coreference (WSC's form)", "PaddleNLP trains models for it"),
     (("content", "prompt", "result_list"), "prompted extraction (UIE's form)", "take the export of doccano itself"),
     (("text", "spo_list"), "relations between spans (DuIE's form)", "PaddleNLP trains models for it"),
+    (("event_list",), "events (DuEE's form)", "PaddleNLP trains models for it"),
     (("instruction", "output"), "generation of text", "no classifier can learn it"),
     (("conversations",), "generation of text", "no classifier can learn it"),
     (("messages",), "generation of text", "no classifier can learn it"),
     (("src", "tgt"), "generation of text", "no classifier can learn it"),
+)
+
+# Keys of records in other forms -> what they are, and the program of jq that makes a row of one.
+_OTHER_FORMS: Final[tuple[tuple[tuple[str, ...], str, str], ...]] = (
+    (
+        ("abst", "keyword", "label"),
+        "a text and its keywords (CSL's form)",
+        '{text: .abst, text_pair: (.keyword | join("，")), label: .label}',
+    ),
+    (
+        ("question", "choices", "labels"),
+        "labels as numbers of choices (UTC's form)",
+        ". as $r | {text: .text_a, labels: [[.labels] | flatten[] | $r.choices[.]]} "
+        '+ if (.text_b // "") == "" then {} else {text_pair: .text_b} end',
+    ),
 )
 
 # Keys beside spans, as doccano and others write them.
@@ -59,12 +79,17 @@ def records(rows: Rows) -> Iterator[tuple[int, Record | RowError]]:
             continue
         record = _flat(read)
         target = record.get("target")
-        refuse_other_tasks(line, {**record, **target} if isinstance(target, dict) else record)
+        refuse_others(line, {**record, **target} if isinstance(target, dict) else record, rows.name)
         yield line, record
 
 
-def refuse_other_tasks(line: int, names: Collection[str]) -> None:
-    """Raise a RowError if a record with keys of these `names` is one of a task that is not served."""
+def refuse_others(line: int, names: Collection[str], file: str) -> None:
+    """Raise a RowError if a record with keys of these `names` is of a task that is not served, or of another form."""
+    for keys, what, program in _OTHER_FORMS:
+        if all(key in names for key in keys):
+            command = by_jq(f"{EACH} | {program}", file, f"rows-{PurePath(file).stem}.jsonl")
+            fix = message("encoding.convert", command=command)
+            raise RowError(line, f"is a row with {what}, which is not read as it is", fix)
     for keys, what, instead in _OTHER_TASKS:
         if all(key in names for key in keys):
             raise RowError(line, f"is a row for {what}, which is not served", f"{instead}. {_DOCS}")
@@ -88,6 +113,8 @@ def nested_table(record: Record) -> tuple[str, dict[str, str]] | None:
             cells = f". as $all | .[{key}] | keys_unsorted[] as $n | $all | map_values(.[$n])"
             return "columns with numbered cells", {_ROWS: cells}
         return "rows by their names", {_ROWS: ".[]"}
+    if not {name.lower() for name in record} & {*TEXT_NAMES} and (path := _wrapped(record)) is not None:
+        return "a list of rows", {_ROWS: f"{path}[]"}
     if not any(values) or not all(isinstance(value, list) for value in values):
         return None
     if all(isinstance(item, dict) for value in values for item in value):
@@ -100,9 +127,21 @@ def nested_table(record: Record) -> tuple[str, dict[str, str]] | None:
     return "the texts of each label", {_ROWS: "to_entries[] | .key as $its | .value[] | {text: ., label: $its}"}
 
 
-def by_jq(program: str, file: Path, target: str) -> str:
-    """The command that writes what jq's `program` makes of `file`, a JSON value a line."""
-    return f"jq -c {quote(program)} {quote(file.name)} > {quote(target)}"
+def _wrapped(record: Record, depth: int = 3) -> str | None:
+    """The path, for jq, of the only list of objects in an answer of a web service."""
+    found = []
+    for name, value in record.items():
+        path = f".[{json.dumps(name, ensure_ascii=False)}]"
+        if isinstance(value, dict) and depth > 1 and (below := _wrapped(value, depth - 1)) is not None:
+            found.append(path + below[1:])
+        elif isinstance(value, list) and len(value) > 1 and all(isinstance(item, dict) for item in value):
+            found.append(path)
+    return found[0] if len(found) == 1 and (depth < 3 or len(record) > 1 or "][" in found[0]) else None
+
+
+def by_jq(program: str, file: str, target: str) -> str:
+    """The command that writes what jq's `program` makes of the file of this name, a JSON value a line."""
+    return f"jq -c {quote(program)} {quote(file)} > {quote(target)}"
 
 
 def left_out(record: Record, wanted: Mapping[str, object]) -> Iterator[tuple[str, str, str]]:

@@ -148,7 +148,7 @@ def check_splits(
     complete = {split.name: split.complete for split in ordered}  # before findings about the splits are added
     for split in ordered:
         if complete[split.name]:
-            _check_size(split, everywhere=all(_uniform(other) is not None for other in ordered))
+            check_size(split, everywhere=all(_uniform(other) is not None for other in ordered))
         if split is train and complete["train"]:
             _check_balance(train)
             _check_separated(train)
@@ -161,7 +161,8 @@ def check_splits(
     return list(chain.from_iterable(split.log.findings() for split in ordered))
 
 
-def _check_size(split: SplitFacts, *, everywhere: bool) -> None:
+def check_size(split: SplitFacts, *, everywhere: bool) -> None:
+    """Log too few rows, and rows that all have one answer, as those of the other splits where it is `everywhere`."""
     if len(split) < MIN_ROWS:
         reason = message("found.few_rows", split=split.name, rows=len(split), least=MIN_ROWS)
         split.log.add("size", "error", None, reason, message("found.add_rows"))

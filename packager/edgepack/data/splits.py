@@ -14,7 +14,7 @@ from edgepack.artifacts import Row
 from edgepack.data.files import no_progress
 from edgepack.data.lengths import Lengths
 from edgepack.data.sampling import Sampler
-from edgepack.data.split_checks import check_leaks, check_splits, rows_to_drop
+from edgepack.data.split_checks import check_leaks, check_size, check_splits, rows_to_drop
 from edgepack.data.split_stats import SplitFacts, gather_facts, read_facts
 from edgepack.data.synthetic import reviews_zh
 from edgepack.data.tables import read_rows
@@ -164,6 +164,8 @@ def load_known(section: ImportedData, labels: Sequence[str], progress: Progress 
         facts = {name: _facts(name, section, file, advance) for name, file in files.items()}
     for split in facts.values():
         _check_known(split, labels)
+    if facts["test"].complete and len(facts["test"]) > 1 and len(labels) > 1:
+        check_size(facts["test"], everywhere=False)
     kept: dict[SplitName, _Kept] = {}
     log = facts["test"].log
     if isinstance(section, FolderData) and all(split.complete for split in facts.values()):

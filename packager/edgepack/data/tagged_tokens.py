@@ -19,9 +19,8 @@ _DOCUMENT: Final = "-DOCSTART-"  # token of a line that starts a document
 
 _SAMPLE_LINES: Final = 200
 _SAMPLE_CHARACTERS: Final = 1 << 20
-_CHUNKS: Final = frozenset(
-    ["NP", "VP", "PP", "ADVP", "ADJP", "SBAR", "PRT", "CONJP", "INTJ", "LST", "UCP"]
-)  # CoNLL-2003's third column
+# Of the third column of CoNLL-2003.
+_CHUNKS: Final = frozenset(("NP", "VP", "PP", "ADVP", "ADJP", "SBAR", "PRT", "CONJP", "INTJ", "LST", "UCP"))
 _FEWEST_NUMBERED: Final = 3  # fields of a line with a number, and tokens of a sentence whose numbers are no chance
 
 Sentence = tuple[int, list[str], list[str]]  # line from 1 of the first token, tokens, tags

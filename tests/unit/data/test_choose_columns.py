@@ -16,6 +16,7 @@ from edgepack.data.choose_columns import choose_columns, labels_not_taken
 from edgepack.data.column_counts import Column
 from edgepack.data.draft.profile import profile
 from edgepack.data.files import format_of, opened
+from edgepack.data.tables import read_rows
 from edgepack.data.tagged_tokens import sentences
 from edgepack.errors import RecipeInvalidError
 from edgepack.recipe.finding_log import FindingLog
@@ -363,3 +364,61 @@ def test_labels_of_whole_texts_that_look_like_tags_are_labels(tmp_path: Path, la
     (tmp_path / "a.csv").write_text("\n".join(["text,label", *rows]), encoding="utf-8")
     columns = choose_columns(profile(tmp_path / "a.csv"))
     assert columns.wanted == {"text": "text", "label": "label"}
+
+
+def test_a_second_column_that_is_called_as_one_of_labels_is_named(tmp_path: Path) -> None:
+    topics: list[object] = [number % 3 for number in range(24)]
+    found = profile(file(tmp_path, WORDS, SOURCES, topics, header="评论\t情感\t主题"))
+    assert labels_not_taken(found, choose_columns(found)) == ["主题"]
+
+
+def test_tags_between_spaces_are_refused_with_a_command_that_converts_them(tmp_path: Path) -> None:
+    texts = TEXTS[:10]  # without two digits in turn, between which a space is added
+    spaced: list[object] = [" ".join(text) for text in texts]
+    tags: list[object] = [" ".join(["B-x", *["O"] * (len(text) - 1)]) for text in texts]
+    path = file(tmp_path, spaced, tags, header="text\ttags")
+    with pytest.raises(RecipeInvalidError) as error:
+        choose_columns(profile(path))
+    command = error.value.findings[0].fix.removeprefix("convert it: ").partition(", then")[0]
+    subprocess.run(command, shell=True, cwd=tmp_path, check=True)
+    rows = list(read_rows(tmp_path / "tokens-a.conll", Columns(spans="spans"), FindingLog(tmp_path)))
+    assert [row.text for _, row in rows] == texts
+
+
+@pytest.mark.parametrize("content", ["北京/ns 很/d 大/a\n他/o 来/o\n", "北/B-c 京/I-c 很/O\n他/O 来/O\n"])
+def test_words_with_tags_behind_a_slash_are_refused_with_a_command(tmp_path: Path, content: str) -> None:
+    (tmp_path / "a.txt").write_text(content, encoding="utf-8")
+    with pytest.raises(RecipeInvalidError) as error:
+        profile(tmp_path / "a.txt")
+    command = error.value.findings[0].fix.partition(": ")[2]
+    subprocess.run(command, shell=True, cwd=tmp_path, check=True)
+    rows = list(read_rows(tmp_path / "tokens-a.conll", Columns(spans="spans"), FindingLog(tmp_path)))
+    assert [row.text[:2] for _, row in rows] == ["北京", "他来"]
+    assert next(span[:2] for span in rows[0][1].label) == (0, 2)
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        ("context,question,answer,answer_start\n" + "文章很长,谁来,他,3\n" * 9, "reading comprehension"),
+        ('{"image": "a.jpg", "label": "猫"}\n{"image": "b.png", "label": "狗"}\n' * 9, "names images"),
+    ],
+)
+def test_rows_of_other_tasks_are_named(tmp_path: Path, content: str, words: str) -> None:
+    path = tmp_path / ("a.csv" if content.startswith("context") else "a.jsonl")
+    path.write_text(content, encoding="utf-8")
+    with pytest.raises(RecipeInvalidError) as error:
+        choose_columns(profile(path))
+    assert words in error.value.findings[0].reason
+
+
+def test_rows_within_objects_have_a_command_that_flattens_them(tmp_path: Path) -> None:
+    if not shutil.which("jq"):
+        pytest.skip("no jq")
+    rows = [{"data": {"content": text}, "result": {"label": "ab"[number % 2]}} for number, text in enumerate(TEXTS)]
+    (tmp_path / "a.jsonl").write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
+    with pytest.raises(RecipeInvalidError) as error:
+        choose_columns(profile(tmp_path / "a.jsonl"))
+    command = error.value.findings[0].fix.partition("convert it: ")[2].partition(", then")[0]
+    subprocess.run(command, shell=True, cwd=tmp_path, check=True)
+    assert chosen(tmp_path / "flat-a.jsonl") == ("data.content", "result.label")

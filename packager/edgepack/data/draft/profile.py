@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain, islice
 from pathlib import Path
@@ -15,7 +15,7 @@ from edgepack.data.column_counts import MAX_VALUES, Column, FileProfile, counted
 from edgepack.data.detect import looks_like_a_row, looks_tagged
 from edgepack.data.files import explained, filled_lines, format_of, no_progress, opened, refuse_empty
 from edgepack.data.header import fields_of
-from edgepack.data.record_forms import Annotated, by_jq, nested_table, records, refuse_other_tasks
+from edgepack.data.record_forms import Annotated, by_jq, nested_table, records, refuse_others
 from edgepack.data.tables import cells
 from edgepack.errors import RecipeInvalidError
 from edgepack.messages import message
@@ -43,6 +43,18 @@ _FROM_FASTTEXT: Final = (  # the words without the prefix, a tab, and the labels
     '{t=l=""; for(i=1;i<=NF;i++) if(index($i,"__label__")==1) l=l (l==""?"":"|") substr($i,10); '
     'else t=t (t==""?"":" ") $i; print t "\\t" l}'
 )
+_LISTS: Final = re.compile(r"\[\s*\[")
+_SPACY: Final = re.compile(r'"entities"\s*:')
+_OF_LISTS: Final = ".[] | {text: .[0], label: .[1]}"
+_OF_SPACY: Final = ".[] | {text: .[0], spans: [.[1].entities[] | {start: .[0], end: .[1], label: .[2]}]}"
+_BARS: Final = "_!_"  # between the fields of Toutiao's headlines
+_SLASHED: Final = re.compile(r"(?:\S+/[A-Za-z][\w-]*\s+)*\S+/[A-Za-z][\w-]*")  # words, each with its tag
+# A word with its tag on each line: tags of BIO stay, others begin a span, and `o` is none.
+_FROM_SLASHES: Final = (
+    '{for(i=1;i<=NF;i++){n=split($i,p,"/"); t=p[n]; print substr($i,1,length($i)-length(t)-1) "\\t" '
+    '(t~/^[oO]$/ ? "O" : t~/^[BIESM]-/ ? t : "B-" t)} print ""}'
+)
+_ALIKE: Final = 0.9  # of the lines of a sample have one form
 _SAMPLE_BYTES: Final = 2**20
 
 
@@ -109,7 +121,12 @@ def _form(file: Path, encoding: str) -> RowFormat:
     sample = _sample(file, encoding)
     first = next((line for line in sample if line.strip()), "")
     if first.startswith("["):
-        refuse_other_tasks(1, re.findall(r'"(\w+)"\s*:', "".join(sample)))  # lists of lists, as C3 has them
+        text = "".join(sample)
+        refuse_others(1, re.findall(r'"(\w+)"\s*:', text), file.name)  # lists of lists, as C3 has them
+        if _LISTS.match(text):
+            program = _OF_SPACY if _SPACY.search(text) else _OF_LISTS
+            command = by_jq(program, file.name, f"rows-{file.stem}.jsonl")
+            raise RowError(1, "is a list of lists, without names", message("encoding.convert", command=command))
     if first.startswith("[") or isinstance(parse_object(1, first), dict):
         return RowFormat(JSON, encoding=encoding)
     if looks_tagged(sample):
@@ -119,8 +136,10 @@ def _form(file: Path, encoding: str) -> RowFormat:
         command = f"awk {quote(_FROM_FASTTEXT)} {quote(file.name)} > {quote(f'rows-{file.stem}.tsv')}"
         raise RowError(1, message("draft.fasttext"), message("encoding.convert", command=command))
     if first.startswith("{"):
-        command = by_jq(".", file, f"lines-{file.stem}.jsonl")
+        command = by_jq(".", file.name, f"lines-{file.stem}.jsonl")
         raise RowError(1, message("draft.object_of_lines"), message("rows.one_per_line", command=command))
+    if (named := _named_form(sample, file)) is not None:
+        raise named
     is_named_csv = file.suffix.lower() == ".csv"
     if found is None and is_csv(sample, "\t"):
         if not is_named_csv:
@@ -131,6 +150,18 @@ def _form(file: Path, encoding: str) -> RowFormat:
     if is_named_csv:
         return RowFormat(TABLE, quoted=True, encoding=encoding)  # the reader chooses, as for a recipe
     return RowFormat(TABLE, found, quoted=found in ",;", encoding=encoding)
+
+
+def _named_form(sample: Sequence[str], file: Path) -> RowError | None:
+    """The error about lines in another form, with the command that converts them; None if they have none of these."""
+    filled = [line.strip() for line in sample if line.strip()]
+    if len({line.count(_BARS) for line in filled}) == 1 and _BARS in filled[0]:
+        command = f"awk -F{_BARS} -v OFS='\\t' '{{$1=$1}} 1' {quote(file.name)} > {quote(f'rows-{file.stem}.tsv')}"
+        return RowError(1, f"has {_BARS} between its fields", message("encoding.convert", command=command))
+    if sum(_SLASHED.fullmatch(line) is not None for line in filled) >= _ALIKE * len(filled):
+        command = f"awk {quote(_FROM_SLASHES)} {quote(file.name)} > {quote(f'tokens-{file.stem}.conll')}"
+        return RowError(1, "has words with their tags, as in 北京/ns", message("encoding.convert", command=command))
+    return None
 
 
 def _of_records(file: Path, form: RowFormat, lines: Rows) -> FileProfile:
@@ -149,7 +180,7 @@ def _of_records(file: Path, form: RowFormat, lines: Rows) -> FileProfile:
                 columns[name].is_result |= name in results
     if rows == 1 and isinstance(record, Mapping) and (found := nested_table(record)) is not None:
         what, programs = found
-        command = " && ".join(by_jq(code, file, f"{name}-{file.stem}.jsonl") for name, code in programs.items())
+        command = " && ".join(by_jq(code, file.name, f"{name}-{file.stem}.jsonl") for name, code in programs.items())
         raise RowError(1, f"is one JSON object that holds {what}", message("encoding.convert", command=command))
     return FileProfile(file, form, True, rows, tuple(columns.values()))
 
@@ -160,6 +191,8 @@ def _of_cells(file: Path, form: RowFormat, lines: Rows) -> FileProfile:
     first = next(below, [])
     next_rows = list(islice(below, SAMPLE_ROWS))
     header = not looks_like_a_row(first, next_rows)
+    if header:
+        refuse_others(1, first, file.name)
     names = [name.strip() for name in first] if header else [str(number) for number in range(1, len(first) + 1)]
     found = counted_cells(file, form, names, chain([] if header else [first], next_rows, below), header=header)
     if not found.rows and not log.ended:

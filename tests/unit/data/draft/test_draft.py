@@ -266,6 +266,21 @@ def test_a_form_that_is_not_read_has_a_command_that_converts_it(tmp_path: Path, 
         {"text": [text for text, _ in ROWS], "label": [label for _, label in ROWS]},
         {label: [text for text, its in ROWS if its == label] for label in ("正面", "负面", "中性")},
         "\n".join(f"__label__{label} __label__{'单双'[n % 2]} {text}" for n, (text, label) in enumerate(ROWS)),
+        {"code": 0, "data": {"total": 3, "list": [{"text": text, "label": label} for text, label in ROWS]}},
+        ROWS,
+        [[text, {"entities": [[0, 2, label]]}] for text, label in ROWS],
+        "\n".join(f"{n}_!_{label}_!_{text}" for n, (text, label) in enumerate(ROWS)),
+        [{"id": n, "abst": text, "keyword": ["早餐", "房间"], "label": label} for n, (text, label) in enumerate(ROWS)],
+        [
+            {
+                "text_a": text,
+                "text_b": "",
+                "question": "",
+                "choices": ["负面", "正面"],
+                "labels": [int(label == "正面")],
+            }
+            for text, label in ROWS
+        ],
     ],
 )
 def test_the_command_for_a_nested_table_writes_its_rows(tmp_path: Path, nested: object) -> None:
