@@ -191,7 +191,11 @@ def linear_answers(model: LinearModel, rows: Sequence[Row], labels: Sequence[str
 
 def truths_of(rows: Sequence[Row], labels: Sequence[str]) -> npt.NDArray[np.bool_]:
     """Whether a row has a label, shape (rows, labels)."""
-    return np.array([[label in classes_of(row.label) for label in labels] for row in rows], bool)
+    places = {label: place for place, label in enumerate(labels)}
+    found = np.zeros((len(rows), len(labels)), bool)
+    for number, row in enumerate(rows):
+        found[number, [places[name] for name in classes_of(row.label) if name in places]] = True
+    return found
 
 
 def decided(task: Task, labels: Sequence[str], logits: Iterable[Sequence[float]]) -> list[Answer]:

@@ -7,9 +7,8 @@ from __future__ import annotations
 
 import json
 from array import array
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
-from itertools import compress
 from pathlib import Path
 
 import numpy as np
@@ -19,6 +18,7 @@ from edgepack.artifacts import Row
 from edgepack.data.files import no_progress
 from edgepack.data.lengths import Lengths
 from edgepack.data.tables import read_rows
+from edgepack.errors import StageFailedError
 from edgepack.recipe.finding_log import FindingLog
 from edgepack.recipe.findings import errors
 from edgepack.recipe.model import Columns, LabelSeparator, SplitName
@@ -136,10 +136,31 @@ def read_facts(
     label_separator: LabelSeparator = "|",
     kept: Iterable[bool] | None = None,
 ) -> SplitFacts:
-    """Read a split's file once, or its `kept` rows; the result's `log` has the findings."""
+    """Read a split's file once, or its `kept` rows; the result's `log` has the findings.
+
+    Raises:
+        StageFailedError: `kept` is of another number of rows.
+    """
     log = FindingLog(file, columns.place)
     rows = read_rows(file, columns, log, advance, row_format, label_separator)
-    return gather_facts(SplitFacts(name, file, log, columns), rows if kept is None else compress(rows, kept))
+    return gather_facts(SplitFacts(name, file, log, columns), rows if kept is None else masked(file, rows, kept))
+
+
+def masked(file: Path, rows: Iterable[tuple[int, Row]], kept: Iterable[bool]) -> Iterator[tuple[int, Row]]:
+    """The `kept` rows of a file.
+
+    Raises:
+        StageFailedError: the file has another number of rows than `kept`.
+    """
+    try:
+        yield from (row for row, keep in zip(rows, kept, strict=True) if keep)
+    except ValueError as error:
+        raise changed(file, "it had another number of rows when it was checked") from error
+
+
+def changed(file: Path, why: str) -> StageFailedError:
+    """The error about a file that is not as it was when it was checked."""
+    return StageFailedError(f"{file} was changed while it was read", why=why, fix="build again once it is complete")
 
 
 def gather_facts(facts: SplitFacts, rows: Iterable[tuple[int, Row]]) -> SplitFacts:

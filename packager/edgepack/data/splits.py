@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import compress
 from pathlib import Path
 from typing import Final, Protocol
 
@@ -15,11 +14,11 @@ from edgepack.data.files import no_progress
 from edgepack.data.lengths import Lengths
 from edgepack.data.sampling import Sampler
 from edgepack.data.split_checks import check_leaks, check_size, check_splits, rows_to_drop
-from edgepack.data.split_stats import SplitFacts, gather_facts, read_facts
+from edgepack.data.split_stats import SplitFacts, changed, gather_facts, masked, read_facts
 from edgepack.data.synthetic import reviews_zh
 from edgepack.data.tables import read_rows
 from edgepack.data.unlabelled import TextSet, count, free_texts
-from edgepack.errors import RecipeInvalidError, StageFailedError
+from edgepack.errors import RecipeInvalidError
 from edgepack.messages import message
 from edgepack.progress import SILENT, Progress
 from edgepack.recipe.finding_log import FindingLog
@@ -80,11 +79,8 @@ class FileRows:
             yield row
             count += 1
         if count != self._rows or _state(self._file) != self._state:
-            raise StageFailedError(
-                f"{self._file} was changed while it was read",
-                why=f"it had {self._rows} rows when it was checked and {count} when they were written",
-                fix="build again once it is complete",
-            )
+            why = f"it had {self._rows} rows when it was checked and {count} when they were written"
+            raise changed(self._file, why)
 
 
 @dataclass(frozen=True)
@@ -240,7 +236,7 @@ def _file_rows(facts: SplitFacts, section: Data | ImportedData, state: State | N
     def read() -> Iterator[Row]:
         log = FindingLog(facts.file)
         rows = read_rows(facts.file, section.columns, log, label_separator=section.label_separator)
-        for _, row in rows if kept is None else compress(rows, kept):
+        for _, row in rows if kept is None else masked(facts.file, rows, kept):
             yield row
 
     return FileRows(facts.file, len(facts), state, read)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import io
 import json
+import re
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
@@ -52,14 +54,17 @@ SPECIAL_TOKENS: Final[Mapping[str, str]] = {
     "pad_token": "[PAD]",
     "mask_token": "[MASK]",
 }
-# Keys with only one value that the runtime's tokenizer supports, and lists of words that it would have to keep whole.
+# Keys with only one value that the runtime's tokenizer supports.
 _TOKENIZER_DEFAULTS: Final[Mapping[str, Any]] = {
     "do_basic_tokenize": True,
     "truncation_side": "right",
     "padding_side": "right",
 }
+_OPTIONS: Final = ("lstrip", "rstrip", "single_word")  # of an added token: what may stand beside it
+_IDEOGRAPHS: Final = re.compile("[\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff]+")
 _LINE_ENDS: Final = {"\r", "\n"}  # of vocab.txt, as `read_vocab` of the runtime takes them
-_MORE_TOKENS: Final = ("additional_special_tokens", "extra_special_tokens", "never_split", "do_not_split")
+_MORE_TOKENS: Final = ("additional_special_tokens", "extra_special_tokens")
+_UNSPLIT: Final = ("never_split", "do_not_split")  # of words between spaces: never of ideographs, which have none
 _FAST_PARTS: Final = {"model": "WordPiece", "normalizer": "BertNormalizer", "pre_tokenizer": "BertPreTokenizer"}
 _TOKENIZERS: Final = ("BertTokenizer", "BertTokenizerFast", "ErnieTokenizer", "ErnieTokenizerFast")
 
@@ -110,7 +115,7 @@ def too_many_layers(fields: Mapping[str, Any]) -> list[str]:
 def tokenizer_problems(folder: Path) -> list[str]:
     """Reasons why PaddleNLP's ErnieTokenizer would tokenize differently, each with its key; else empty."""
     try:
-        config, special, added, fast = (read_object(folder / name) for name in TOKENIZER_FILES)
+        config, special, _, fast = (read_object(folder / name) for name in TOKENIZER_FILES)
     except (OSError, ValueError, RecursionError) as error:
         return [f"one of {', '.join(TOKENIZER_FILES)} is not a JSON object ({error})"]
     problems = []
@@ -128,21 +133,82 @@ def tokenizer_problems(folder: Path) -> list[str]:
     for key, usual in _TOKENIZER_DEFAULTS.items():
         if config.get(key) not in (None, usual):
             problems.append(f"`{key}` is {_shown(config[key])}, and only {_shown(usual)} is supported")
-    for key in _MORE_TOKENS:
-        tokens = {**config, **special}.get(key) or []
-        named = tokens if isinstance(tokens, list | dict) else [tokens]
-        if unknown := [token for token in map(_content, named) if token not in SPECIAL_TOKENS.values()]:
-            problems.append(f"`{key}` has {_shown(unknown[0])}, and only the five usual tokens are kept whole")
+    for key in _UNSPLIT:
+        words = [word for word in _listed(config.get(key)) if word not in SPECIAL_TOKENS.values()]
+        if unknown := [word for word in words if not (isinstance(word, str) and _IDEOGRAPHS.fullmatch(word))]:
+            fix = "only the five usual tokens and added ones are kept whole"
+            problems.append(f"`{key}` has {_shown(unknown[0])}, and {fix}")
+    problems += _added_problems(folder, lower)
     problems += _fast_problems(fast, lower)
     for key, usual in SPECIAL_TOKENS.items():
         if (token := _content({**config, **special}.get(key, usual))) != usual:
             problems.append(f"`{key}` is {_shown(token)}, and only {usual} can be converted")
-    decoder, of_fast = config.get("added_tokens_decoder"), fast.get("added_tokens")
-    added_tokens = [*added, *(map(_content, decoder.values()) if isinstance(decoder, dict) else ())]
-    added_tokens += map(_content, of_fast if isinstance(of_fast, list) else ())
-    if unknown := [token for token in added_tokens if token not in SPECIAL_TOKENS.values()]:
-        problems.append(f"`added_tokens` has {_shown(unknown[0])}, and only the five usual tokens are supported")
     return problems
+
+
+@dataclass
+class _AddedToken:
+    """A token that was added to a tokenizer; `number` is its id, -1 if no file says it. `options` are those set."""
+
+    number: int = -1
+    special: bool = False
+    options: set[str] = field(default_factory=set)
+
+
+def _added_tokens(folder: Path) -> dict[Any, _AddedToken]:
+    """What the files of a tokenizer add to vocab.txt, besides the usual special tokens.
+
+    Raises:
+        OSError, ValueError, RecursionError: a file cannot be read.
+    """
+    config, special, added, fast = (read_object(folder / name) for name in TOKENIZER_FILES)
+    found: dict[Any, _AddedToken] = {}
+
+    def note(token: Any, number: Any, *, is_special: bool = False) -> None:
+        content = _content(token)
+        if content in SPECIAL_TOKENS.values():
+            return
+        one = found.setdefault(content if isinstance(content, str) else _shown(content), _AddedToken())
+        options = token if isinstance(token, dict) else {}
+        one.special |= is_special or options.get("special") is True
+        one.options |= {key for key in _OPTIONS if options.get(key) is True}
+        one.options |= set() if isinstance(content, str) and content.strip() else {"content"}
+        if type(number) is int or (isinstance(number, str) and number.isdecimal()):
+            one.number = int(number)
+
+    for key in _MORE_TOKENS:
+        for token in _listed({**config, **special}.get(key)):
+            note(token, None, is_special=True)
+    for token, number in added.items():
+        note(token, number)
+    for number, token in _part(config, "added_tokens_decoder").items():
+        note(token, number)
+    for token in _listed(fast.get("added_tokens")):
+        note(token, token.get("id") if isinstance(token, dict) else None)
+    return found
+
+
+def kept_tokens(folder: Path) -> list[str]:
+    """The tokens that a tokenizer keeps whole besides the usual ones. Call `tokenizer_problems` first."""
+    return sorted(_added_tokens(folder))
+
+
+def _added_problems(folder: Path, lower: object) -> Iterator[str]:
+    """Why an added token cannot be kept whole as the tokenizer of the folder does it."""
+    for token, one in _added_tokens(folder).items():
+        if one.options:
+            yield f"the added token {_shown(token)} has `{min(one.options)}`, and only one that is found anywhere works"
+        elif lower and not one.special and token.lower() != token.upper():  # it is sought in the lower-cased text
+            yield f"the added token {_shown(token)} has letters and is not special, so it is found in any case"
+
+
+def _listed(value: Any) -> list[Any]:
+    """The tokens of a setting, which is a list, one token, or an object whose values are tokens."""
+    if isinstance(value, list):
+        return value
+    if isinstance(value, dict) and "content" not in value:
+        return list(value.values())
+    return [] if value in (None, "") else [value]
 
 
 def lower_case(folder: Path) -> bool:
@@ -158,7 +224,7 @@ def vocabulary(folder: Path) -> bytes:
         OSError, ValueError, RecursionError: there is neither, or it cannot be read.
     """
     if is_file(folder / VOCAB_NAME) or not is_file(folder / FAST_TOKENIZER):
-        return read_regular(folder / VOCAB_NAME)
+        return _with_added(read_regular(folder / VOCAB_NAME), folder)
     ids = _part(read_object(folder / FAST_TOKENIZER), "model").get("vocab")
     ids = ids if isinstance(ids, dict) else {}
     by_id = {number: token for token, number in ids.items() if type(number) is int and not _LINE_ENDS & set(token)}
@@ -166,7 +232,34 @@ def vocabulary(folder: Path) -> bytes:
     if not ids or len(by_id) < len(ids) or min(by_id) < 0 or size > 2 * len(ids):
         raise ValueError(f"{FAST_TOKENIZER} has no vocabulary with the ids 0, 1, 2, ...")
     # A word that vocab.txt had twice has its last id; no word has the other, and none is split into such a name.
-    return "".join(f"{by_id.get(number, f'[unused-{number}]')}\n" for number in range(size)).encode()
+    entries = (by_id.get(number, f"[unused-{number}]") for number in range(size))
+    return _with_added("".join(f"{entry}\n" for entry in entries).encode(), folder)
+
+
+def _with_added(raw: bytes, folder: Path) -> bytes:
+    """A vocabulary with the added tokens behind it, each in the line of its id.
+
+    Raises:
+        ValueError: one has no id, or that of another entry; or the vocabulary is not UTF-8.
+    """
+    added = _added_tokens(folder)
+    if not added:
+        return raw
+    entries = [line.rstrip("\n") for line in io.StringIO(raw.decode("utf-8"), newline=None)]
+    ids = {entry: number for number, entry in enumerate(entries)}
+    beyond = {one.number: token for token, one in added.items() if token not in ids}
+    for token, one in added.items():
+        if one.number < 0 and token not in ids:
+            raise ValueError(f"the added token {_shown(token)} has no id")
+        if one.number not in (-1, ids.get(token, one.number)) or (token not in ids and one.number < len(entries)):
+            raise ValueError(f"the added token {_shown(token)} has the id {one.number}, which is that of another entry")
+        if _LINE_ENDS & set(token):
+            raise ValueError(f"the added token {_shown(token)} has a line end")
+    size = max(beyond, default=-1) + 1
+    if size > 2 * len(entries) or len(beyond) < sum(token not in ids for token in added):
+        raise ValueError("the ids of the added tokens do not follow those of the vocabulary")
+    entries += [beyond.get(number, f"[unused-{number}]") for number in range(len(entries), size)]
+    return "".join(f"{entry}\n" for entry in entries).encode()
 
 
 def vocabulary_problems(folder: Path, rows: object) -> list[str]:

@@ -206,6 +206,8 @@ def check_settings(recipe: ImportedTextRecipe) -> Iterator[Problem]:
     """What the files beside the graph say and the recipe contradicts, or the runtime's tokenizer cannot do."""
     model, folder = recipe.model, _beside(recipe.model)
     problems = huggingface_config.tokenizer_problems(folder)
+    if not problems and (kept := huggingface_config.kept_tokens(folder)):
+        problems = [f"it keeps {listed(kept[:5])} whole; give the trained folder itself, as `model: {{folder: ...}}`"]
     for problem in problems:
         yield ("model", "vocab"), f"the tokenizer of the model cannot be used: {problem}", _TOKENIZER
     if not problems and model.lower_case != (found := huggingface_config.lower_case(folder)):

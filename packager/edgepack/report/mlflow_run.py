@@ -26,6 +26,7 @@ from edgepack.util.text import as_text, flat
 _VALUE_CHARACTERS: Final = 6000
 _BATCH: Final = 100
 _NOT_IN_NAMES: Final = re.compile(r"[^\w.\- ]")
+_ID: Final = re.compile(r"[0-9A-Za-z_-]{1,64}")
 _PASSWORD: Final = re.compile(r"(?<=://)[^/@\s]*@")
 _FIGURES: Final = ("model_mib", "mean_ms", "p50_ms", "p95_ms", "parity", "seconds")  # of a row of the ledger
 
@@ -51,6 +52,8 @@ class MlflowExperiment:
                 self._client = MlflowClient(uri, registry_uri=uri)
                 found = self._client.get_experiment_by_name(name)
                 self._id = str(found.experiment_id if found else self._client.create_experiment(name))
+                if not _ID.fullmatch(self._id):
+                    raise ValueError("the server gives an experiment an id that is none")
         except ImportError as error:
             raise EnvironmentUnfitError(
                 "--mlflow: MLflow's client cannot be imported",
@@ -97,11 +100,13 @@ class MlflowExperiment:
     @contextmanager
     def _reached(self) -> Iterator[None]:
         """Report MLflow's errors. They may quote the URI, with a password in it."""
+        from google.protobuf.json_format import ParseError
         from mlflow.exceptions import MlflowException
 
         try:
             yield
-        except (MlflowException, OSError) as error:  # of requests: OSError
+        # Of requests: OSError. Of an answer of another shape: protobuf's errors, and those of attributes it lacks.
+        except (MlflowException, OSError, ValueError, KeyError, TypeError, AttributeError, ParseError) as error:
             raise EnvironmentUnfitError(
                 f"--mlflow: {self._uri} cannot be used",
                 why=_PASSWORD.sub("", str(error)),

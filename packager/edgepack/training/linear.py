@@ -18,9 +18,11 @@ from edgepack import calibration, evaluation
 from edgepack.artifacts import Row
 from edgepack.data.sampling import Sampler
 from edgepack_runtime.inference import linear
+from edgepack_runtime.stats.metrics import classes_of
 
 MOST_ROWS: Final = 200_000  # that are fitted; a seeded sample of more
 MOST_NGRAMS: Final = 20_000  # those with the largest weights; more were at most 0.2 points better, at 3 x the size
+MOST_NUMBERS: Final = 2**26  # of a table: n-grams x labels, or dev rows x labels; of 8 bytes each
 LEAST_ROWS: Final = 2  # that an n-gram occurs in, unless there are few rows
 FEW_ROWS: Final = 100
 _REGULARISATIONS: Final = (0.1, 0.3, 1.0)  # C of LinearSVC
@@ -51,13 +53,16 @@ def fit(train: Sequence[Row], dev: Sequence[Row], labels: Sequence[str], *, mult
     """
     from sklearn.feature_extraction.text import TfidfVectorizer  # seconds to import
 
-    vectorizer = TfidfVectorizer(analyzer=_in_order, min_df=LEAST_ROWS if len(train) >= FEW_ROWS else 1)
+    most = max(1, MOST_NUMBERS // len(labels))  # thousands of labels leave space for the most frequent n-grams alone
+    dev = sample(dev, len(dev), most)
+    least = LEAST_ROWS if len(train) >= FEW_ROWS else 1
+    vectorizer = TfidfVectorizer(analyzer=_in_order, min_df=least, max_features=most)
     features = vectorizer.fit_transform([row.text for row in train])
     on_dev, truths = vectorizer.transform([row.text for row in dev]), evaluation.truths_of(dev, labels)
-    wanted = evaluation.truths_of(train, labels)
+    holders = _rows_of_labels(train, labels)
     best: tuple[float, float, Float, Float] | None = None
     for regularisation in _REGULARISATIONS:
-        weights, bias = _vectors(features, wanted, regularisation, exclusive=not multi_label)
+        weights, bias = _vectors(features, holders, regularisation, exclusive=not multi_label)
         scores = on_dev @ weights + bias
         scores /= calibration.temperature(scores, truths, multi_label=multi_label)
         loss = calibration.log_loss(scores, truths, multi_label=multi_label)
@@ -81,19 +86,33 @@ def _in_order(text: str) -> list[str]:
     return sorted(linear.ngrams(text))
 
 
-def _vectors(features: Any, wanted: npt.NDArray[np.bool_], regularisation: float, *, exclusive: bool) -> Any:
-    """Weights of shape (n-grams, labels) and biases of shape (labels,)."""
+def _rows_of_labels(rows: Sequence[Row], labels: Sequence[str]) -> list[list[int]]:
+    """The rows that have each label: a table of rows x labels would take gigabytes."""
+    found: dict[str, list[int]] = {label: [] for label in labels}
+    for number, row in enumerate(rows):
+        for name in classes_of(row.label):
+            found[name].append(number)
+    return list(found.values())
+
+
+def _vectors(features: Any, holders: Sequence[Sequence[int]], regularisation: float, *, exclusive: bool) -> Any:
+    """Weights of shape (n-grams, labels) and biases of shape (labels,). `holders` are the rows of each label."""
     from sklearn.svm import LinearSVC
 
-    weights, bias = np.zeros((features.shape[1], wanted.shape[1])), np.zeros(wanted.shape[1])
-    if exclusive and wanted.shape[1] == 2:
-        model = LinearSVC(C=regularisation, random_state=_SEED).fit(features, wanted[:, 1])
+    def fitted(label: int) -> Any:
+        wanted = np.zeros(features.shape[0], bool)
+        wanted[holders[label]] = True
+        return LinearSVC(C=regularisation, random_state=_SEED).fit(features, wanted)
+
+    weights, bias = np.zeros((features.shape[1], len(holders))), np.zeros(len(holders))
+    if exclusive and len(holders) == 2:
+        model = fitted(1)
         half, start = model.coef_[0] / 2, model.intercept_[0] / 2
         return np.stack([-half, half], axis=1), np.array([-start, start])
-    for label in range(wanted.shape[1]):
-        if wanted[:, label].all() or not wanted[:, label].any():
-            bias[label] = 1.0 if wanted[:, label].all() else -1.0
+    for label, rows in enumerate(holders):
+        if len(rows) in (0, features.shape[0]):
+            bias[label] = 1.0 if rows else -1.0
             continue
-        model = LinearSVC(C=regularisation, random_state=_SEED).fit(features, wanted[:, label])
+        model = fitted(label)
         weights[:, label], bias[label] = model.coef_[0], model.intercept_[0]
     return weights, bias

@@ -47,7 +47,11 @@ _LINEAR_KEYS = frozenset(("task", "labels", "multi_label", "linear"))  # of a li
 
 @dataclasses.dataclass(frozen=True)
 class TokenizerConfig(Exact):
-    """Options of the tokenizer. `vocab.txt` must hold the special tokens."""
+    """Options of the tokenizer. `vocab.txt` must hold the special tokens.
+
+    `kept_tokens` are further entries of it that are kept whole wherever a text has them. A document without such tokens
+    has no such key.
+    """
 
     type: str = field(default=TOKENIZERS[0], one_of=TOKENIZERS)
     lower_case: bool = True
@@ -55,9 +59,15 @@ class TokenizerConfig(Exact):
     cls_token: str = "[CLS]"
     sep_token: str = "[SEP]"
     pad_token: str = "[PAD]"
+    kept_tokens: Tuple[str, ...] = ()
+
+    @classmethod
+    def keys(cls, given: Mapping[str, Any]) -> AbstractSet[str]:
+        return super().keys(given) - ({"kept_tokens"} - given.keys())
 
     def problems(self, given: Mapping[str, Any]) -> Iterator[Problem]:
         yield from _problem("the special tokens", [self.unk_token, self.cls_token, self.sep_token, self.pad_token], 4)
+        yield from _problem("kept_tokens", self.kept_tokens, 0)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -197,6 +207,8 @@ def dump(config: ModelConfig) -> bytes:
         BundleInvalidError: `parse` refuses the result.
     """
     document = {key: value for key, value in dataclasses.asdict(config).items() if key != "linear" or value is not None}
+    if not config.tokenizer.kept_tokens:
+        del document["tokenizer"]["kept_tokens"]
     document = {"model_format": FORMAT, **{key: document[key] for key in ModelConfig.keys(document)}}
     raw = (json.dumps(document, ensure_ascii=False, indent=2, sort_keys=True) + "\n").encode("utf-8")
     parse(raw)

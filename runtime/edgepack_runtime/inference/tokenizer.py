@@ -80,7 +80,7 @@ class ErnieTokenizer:
     def __init__(self, vocab: Path, config: TokenizerConfig) -> None:
         self._vocabulary = ids = {entry: number for number, entry in enumerate(read_vocab(vocab))}
         special = [config.unk_token, config.cls_token, config.sep_token, config.pad_token]
-        for token in special:
+        for token in (*special, *config.kept_tokens):
             if token not in ids:
                 raise _invalid(vocab, f"it lacks the special token {token!r} that model.json names")
         self.vocab_size = max(ids.values()) + 1
@@ -89,7 +89,7 @@ class ErnieTokenizer:
         self._continuations = {entry[2:]: number for entry, number in ids.items() if entry.startswith("##")}
         self._longest_entry = max(map(len, ids))
         # The longest first, for one may begin with another.
-        self._special = sorted({*special, MASK_TOKEN} & ids.keys(), key=len, reverse=True)
+        self._special = sorted({*special, MASK_TOKEN, *config.kept_tokens} & ids.keys(), key=len, reverse=True)
         self._find_special = re.compile("|".join(map(re.escape, self._special))).search
         self._items: _Memory[_Item] = _Memory(self._read_character)
         self._words: _Memory[Tuple[List[int], List[_Span]]] = _Memory(self._read_word)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import re
 from typing import Any, List, Optional
 
+from edgepack_runtime.util import json_levels
 from edgepack_runtime.util.texts import has_surrogate, is_unseen
 
 # A missing value of pandas (`nan`, `NaN`, `<NA>`), Python (`None`) and MySQL (`NULL`, `\N`). Not `NONE` or `none`,
@@ -67,7 +67,7 @@ def parsed(value: object) -> object:
     """The list or object in a cell that holds one as JSON, or a list of strings as Python; any other value as it is."""
     if isinstance(value, str) and value.lstrip()[:1] in ("[", "{"):
         try:
-            found: object = json.loads(value)
+            found: object = json_levels.loads(value)
         except (ValueError, RecursionError):
             strings = python_list(value)
             return value if strings is None else strings

@@ -29,6 +29,7 @@ from edgepack_runtime.rows.formats import (
     rename,
 )
 from edgepack_runtime.rows.lines import MAX_LINE_BYTES, Lines, NotUtf8Error, RowError
+from edgepack_runtime.util import json_levels
 
 Cells = Tuple[int, Union[List[str], RowError]]  # with the line from 1 on which the row begins
 Record = Tuple[int, Union[Dict[str, Any], RowError]]
@@ -211,6 +212,7 @@ class Rows:
             number = max(line, number + 1)
             try:
                 found, end = decode(text, place)
+                json_levels.require_flat(found, text.count("[", place, end) + text.count("{", place, end))
             except (ValueError, RecursionError) as error:
                 why, fix = _why_not_json(error), "end the list with `]`"
                 yield number, RowError(line, "begins what is not JSON", fix, why=why, kind=NOT_JSON, ends=True)
@@ -278,9 +280,9 @@ def parse_object(number: int, content: str, keys: int = 0) -> Union[Dict[str, An
     try:
         # A colon follows each key: an object with no more colons than keys has no key twice.
         colons = content.count(":")
-        found = json.loads(content) if colons <= keys else None
+        found = json_levels.loads(content) if colons <= keys else None
         if found is None or (isinstance(found, dict) and len(found) < colons):
-            found = json.loads(content, object_pairs_hook=_unique)
+            found = json_levels.loads(content, object_pairs_hook=_unique)
     except (ValueError, RecursionError) as error:
         return RowError(number, message("rows.no_json"), "", why=_why_not_json(error), kind=NOT_JSON, fatal=False)
     if isinstance(found, dict):

@@ -152,7 +152,7 @@ def _bootstrap(
         tuple(tuple(sorted((places[name], one.tp, one.fp + one.fn) for name, one in groups.items())) for groups in row)
         for row in rows
     )
-    sizes = [_size_of_a_row(rows, name) for name in names]
+    sizes = _sizes_of_rows(rows, names)
 
     def figure(weights: Mapping[_Kind, float], added: Sequence[float], right: int) -> float:
         """The signed sum with `added` units per class, which are right for models with sign `right`, else errors."""
@@ -178,11 +178,18 @@ def _bootstrap(
     return Interval(value, min(low, value), max(high, value))
 
 
-def _size_of_a_row(rows: Iterable[Tuple[Groups, ...]], name: str) -> float:
-    """Mean number of units of a class in the row of a randomly drawn unit; 1 without such rows."""
-    tallies = [[groups[name] for groups in row if name in groups] for row in rows]
-    sizes = [max(one.tp + max(one.fp, one.fn) for one in found) for found in tallies if found]
-    return sum(size * size for size in sizes) / sum(sizes) if sizes else 1.0
+def _sizes_of_rows(rows: Iterable[Tuple[Groups, ...]], names: Sequence[str]) -> List[float]:
+    """Of each class the mean number of units in the row of a randomly drawn unit; 1 without such rows."""
+    sums, squares = dict.fromkeys(names, 0.0), dict.fromkeys(names, 0.0)
+    for row in rows:
+        sizes: Dict[str, float] = {}
+        for groups in row:
+            for name, one in groups.items():
+                sizes[name] = max(sizes.get(name, 0.0), one.tp + max(one.fp, one.fn))
+        for name, size in sizes.items():
+            sums[name] += size
+            squares[name] += size * size
+    return [squares[name] / sums[name] if sums[name] else 1.0 for name in names]
 
 
 def _sums(weights: Mapping[_Kind, float], model: int, classes: int) -> Tuple[List[float], List[float]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -9,10 +10,12 @@ from pathlib import Path
 import pytest
 
 from edgepack.artifacts import Row
+from edgepack.data.split_stats import masked
 from edgepack.data.splits import load_known, load_splits
 from edgepack.errors import RecipeInvalidError, StageFailedError
 from edgepack.progress import Task
 from edgepack.recipe.model import Data, FolderData, ImportedData
+from edgepack_runtime.util.json_levels import MOST_LEVELS
 
 
 @pytest.fixture
@@ -158,3 +161,31 @@ def test_no_test_rows_are_an_error(tmp_path: Path) -> None:
     with pytest.raises(RecipeInvalidError) as caught:
         load_known(ImportedData(test=str(tmp_path / "test.tsv")), ["0", "1"])
     assert len(caught.value.findings) == 1
+
+
+@pytest.mark.parametrize("depth", [3, 500, 961, 5000])
+def test_a_row_that_is_nested_deeply_moves_no_other_row(tmp_path: Path, depth: int) -> None:
+    test = [(f"第{number}位客人说房间很大", "ab"[number % 2]) for number in range(40)]
+    for name in ("dev", "test"):
+        lines = [json.dumps({"text": text + name * (name == "dev"), "label": label}) for text, label in test]
+        (tmp_path / f"{name}.jsonl").write_text("\n".join(lines), encoding="utf-8")
+    nested = f'{{"text": "x", "label": "a", "more": {"[" * depth}{"]" * depth}}}'
+    lines = [json.dumps({"text": text, "label": label}) for text, label in test]
+    lines += [json.dumps({"text": f"另一句话{number}", "label": "ab"[number % 2]}) for number in range(40)]
+    (tmp_path / "train.jsonl").write_text("\n".join([nested, *lines]), encoding="utf-8")
+    section = Data(**{name: str(tmp_path / f"{name}.jsonl") for name in ("train", "dev", "test")})
+    if depth > MOST_LEVELS:
+        with pytest.raises(RecipeInvalidError):
+            load_splits(section)
+        return
+    kept = [row.text for row in load_splits(section).rows["train"]]
+    assert not {text for text, _ in test} & set(kept)
+    assert len(kept) == 41
+
+
+def test_a_file_that_loses_rows_after_the_check_is_an_error(tmp_path: Path) -> None:
+    rows = [(number, Row(str(number), "a")) for number in range(3)]
+    assert [row.text for _, row in masked(tmp_path, rows, [True, False, True])] == ["0", "2"]
+    for kept in ([True], [False] * 4):
+        with pytest.raises(StageFailedError, match="was changed"):
+            list(masked(tmp_path, rows, kept))

@@ -11,8 +11,10 @@ import pytest
 from edgepack.errors import RecipeInvalidError
 from edgepack.recipe.encoder_shapes import Shape, shape_of_folder
 from edgepack.recipe.huggingface_config import (
+    checked_vocabulary,
     config_problems,
     huggingface_weights,
+    kept_tokens,
     lower_case,
     paddlenlp_config,
     tokenizer_problems,
@@ -163,8 +165,35 @@ def test_what_transformers_writes_is_understood(tmp_path: Path) -> None:
         "model_max_length": 512,
     }  # fmt: skip
     assert tokenizer_problems(write(tmp_path, tokenizer=told, added_tokens="{}")) == []
-    [problem] = tokenizer_problems(write(tmp_path, added_tokens='{"[unused1]": 5, "[MASK]": 4}'))
-    assert "[unused1]" in problem
+    assert kept_tokens(tmp_path) == []
+
+
+def test_added_tokens_are_entries_of_the_vocabulary_that_are_kept_whole(tmp_path: Path) -> None:
+    told = {"additional_special_tokens": ["[品牌]", {"content": "[C]"}], "never_split": ["酒店", "[CLS]"]}
+    folder = write(tmp_path, tokenizer=told, added_tokens='{"[品牌]": 7, "酒店": 6, "[MASK]": 4}')
+    (folder / "special_tokens_map.json").write_text("{}", encoding="utf-8")
+    (folder / "vocab.txt").write_text("[PAD]\n[CLS]\n[SEP]\n[UNK]\n[MASK]\n[C]", encoding="utf-8")
+    assert tokenizer_problems(folder) == []
+    assert kept_tokens(folder) == ["[C]", "[品牌]", "酒店"]
+    raw, problems = checked_vocabulary(folder, 8)
+    assert (raw.decode().split(), problems) == (
+        ["[PAD]", "[CLS]", "[SEP]", "[UNK]", "[MASK]", "[C]", "酒店", "[品牌]"],
+        [],
+    )
+    assert checked_vocabulary(folder, 7)[1] == ["vocab.txt has 8 lines, and `vocab_size` is 7"]
+
+
+@pytest.mark.parametrize(
+    ("added", "words"),
+    [
+        ('{"[X]": 4000000}', "do not follow"), ('{"[X]": 2}', "has the id 2"), ('{"[C]": 6}', "has the id 6"),
+        ('{"[X]": 6, "[Y]": 6}', "do not follow"), ('{"[X]": -1}', "has no id"), ('{"a\\nb": 6}', "line end"),
+    ],
+)  # fmt: skip
+def test_ids_of_added_tokens_that_cannot_be_are_named(tmp_path: Path, added: str, words: str) -> None:
+    folder = write(tmp_path, added_tokens=added)
+    (folder / "vocab.txt").write_text("[PAD]\n[CLS]\n[SEP]\n[UNK]\n[MASK]\n[C]", encoding="utf-8")
+    assert words in checked_vocabulary(folder, 8)[1][0]
 
 
 @pytest.mark.parametrize(
@@ -176,8 +205,9 @@ def test_what_transformers_writes_is_understood(tmp_path: Path) -> None:
         ({"strip_accents": False}, "strip_accents"), ({"tokenize_chinese_chars": False}, "tokenize_chinese_chars"),
         ({"sep_token": "</s>"}, "sep_token"), ({"cls_token": {"content": "<s>"}}, "cls_token"),
         ({"pad_token": None}, "pad_token"),
-        ({"added_tokens_decoder": {"40": {"content": "<e1>"}}}, "added_tokens"),
-        ({"added_tokens_decoder": {"40": {"content": ["<e1>"]}}}, "added_tokens"),
+        ({"added_tokens_decoder": {"40": {"content": "<1>", "lstrip": True}}}, "lstrip"),
+        ({"added_tokens_decoder": {"40": {"content": ["<e1>"]}}}, "content"),
+        ({"never_split": ["<e1>"]}, "never_split"),
     ],
     ids=str,
 )  # fmt: skip

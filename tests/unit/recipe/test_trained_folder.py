@@ -201,7 +201,8 @@ def test_a_model_that_cannot_be_packaged_is_named(tmp_path: Path, config: dict[s
 @pytest.mark.parametrize(
     ("tokenizer", "said"),
     [
-        ({"additional_special_tokens": ["[X]"]}, '`additional_special_tokens` has "[X]"'),
+        ({"additional_special_tokens": ["[X]"]}, 'the added token "[X]" has no id'),
+        ({"added_tokens_decoder": {"40": {"content": "EOS"}}}, 'the added token "EOS" has letters'),
         ({"do_not_split": ["EOS"]}, '`do_not_split` has "EOS"'),
         ({"never_split": ["<t>"]}, "remove the setting from the tokenizer's files if no text needs it"),
         ({"truncation_side": "left"}, '`truncation_side` is "left"'),

@@ -9,9 +9,11 @@ from collections.abc import Iterator
 from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from google.protobuf.json_format import ParseError
 
 from edgepack.errors import EnvironmentUnfitError
 from edgepack.report.document import make
@@ -42,6 +44,23 @@ def test_a_deleted_experiment_is_refused(store: str) -> None:
     client.delete_experiment(found.experiment_id)
     with pytest.raises(EnvironmentUnfitError, match="was deleted"):
         MlflowExperiment(store, "hotel")
+
+
+@pytest.mark.parametrize(
+    "answer", [SimpleNamespace(experiment_id="0; touch x", lifecycle_stage="deleted"), ParseError("a")]
+)
+def test_an_answer_of_another_shape_is_an_error_of_the_server(
+    store: str, monkeypatch: pytest.MonkeyPatch, answer: object
+) -> None:
+    def get(*given: object) -> object:
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    monkeypatch.setattr("mlflow.MlflowClient.get_experiment_by_name", get)
+    with pytest.raises(EnvironmentUnfitError, match="cannot be used") as raised:
+        MlflowExperiment(store, "hotel")
+    assert "touch" not in str(raised.value.fix)
 
 
 @pytest.fixture

@@ -87,3 +87,10 @@ def test_the_order_of_sets_in_a_process_changes_nothing(monkeypatch: pytest.Monk
     of_text = linear_runtime.ngrams
     monkeypatch.setattr(linear_runtime, "ngrams", lambda text: sorted(of_text(text), reverse=True))
     assert whole == linear.fit(rows(200, 0), rows(100, 1), sorted(WORDS), multi_label=False)
+
+
+def test_thousands_of_labels_leave_fewer_ngrams(monkeypatch: pytest.MonkeyPatch) -> None:
+    train, dev = rows(200, 0), rows(200, 1)
+    monkeypatch.setattr(linear, "MOST_NUMBERS", 3 * 40)
+    found = linear.fit(train, dev, sorted(WORDS), multi_label=False)
+    assert found.ngrams == 40

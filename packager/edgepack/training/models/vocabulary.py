@@ -88,7 +88,7 @@ def choose(entries: Sequence[str], counts: Mapping[int, int], always: Collection
 
 def special_tokens(config: TokenizerConfig) -> list[str]:
     """The special tokens of the model and the tokenizer."""
-    return [config.pad_token, config.cls_token, config.sep_token, config.unk_token, MASK_TOKEN]
+    return [config.pad_token, config.cls_token, config.sep_token, config.unk_token, MASK_TOKEN, *config.kept_tokens]
 
 
 def _is_ascii_piece(entry: str) -> bool:

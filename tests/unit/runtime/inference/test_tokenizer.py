@@ -435,6 +435,15 @@ def test_one_special_token_may_begin_with_another(tmp_path: Path) -> None:
     assert ErnieTokenizer(vocab, config).encode(["a<s>2<s>a</s>"], 9) == [[0, 4, 1, 0, 4, 2, 2]]
 
 
+def test_kept_tokens_are_whole_wherever_they_stand(tmp_path: Path) -> None:
+    vocab = write_vocab(tmp_path, "[PAD]\n[UNK]\n[CLS]\n[SEP]\n酒\n店\nb\n##rand\n酒店\n[Brand]")
+    config = TokenizerConfig(kept_tokens=("酒店", "[Brand]"))
+    texts = ["酒酒店店", "brand[Brand]", "[brand]"]
+    assert ErnieTokenizer(vocab, config).encode(texts, 9) == [[2, 4, 8, 5, 3], [2, 6, 7, 9, 3], [2, 1, 6, 7, 1, 3]]
+    with pytest.raises(BundleInvalidError, match=r"lacks the special token '\[X\]'"):
+        ErnieTokenizer(vocab, TokenizerConfig(kept_tokens=("[X]",)))
+
+
 # --- memory ---------------------------------------------------------------------------------------------------
 
 
