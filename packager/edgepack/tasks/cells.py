@@ -41,6 +41,10 @@ def text_of(line: int, value: object, what: str, log: FindingLog) -> str | None:
     if is_unseen(value):
         log.add("rows without a text", "error", line, _emptiness(what, value), message("found.give_text"))
         return None
+    if value.strip() in NOTHING_WRITTEN:
+        reason = f"the {what} is `{value.strip()}`, as programs write a missing value: left out"
+        log.add(f"rows with `{value.strip()}` as text", "warning", line, reason, message("found.give_text"))
+        return None
     _warn_of_lost_characters(line, what, value, log)
     if "\x00" in value:
         reason = f"the {what} holds NUL characters, which the tokenizer drops"

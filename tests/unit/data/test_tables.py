@@ -239,3 +239,10 @@ def test_anything_that_looks_like_a_table_gets_an_answer(tmp_path: Path, name: s
     bound = (head + body).count("\n") + body.count("\r") + 1
     assert all(finding.line is None or 1 <= finding.line <= bound for finding in table.findings)
     assert all(row.text.strip() and row.label for row in table.rows)
+
+
+def test_a_missing_value_in_place_of_a_text_is_left_out(tmp_path: Path) -> None:
+    (tmp_path / "a.tsv").write_text("text\tlabel\n\\N\ta\nNULL\ta\n好\tb\n", encoding="utf-8")
+    log = FindingLog(tmp_path / "a.tsv")
+    assert [row.text for _, row in read_rows(tmp_path / "a.tsv", Columns(), log)] == ["好"]
+    assert [(finding.line, finding.severity) for finding in log.findings()] == [(2, "warning"), (3, "warning")]
