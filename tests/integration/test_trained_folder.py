@@ -11,8 +11,9 @@ import json
 import random
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -64,9 +65,13 @@ def make(
     per_token: bool = False,
     lower: bool = True,
     safe: bool = False,
+    added: Mapping[str, bool] = MappingProxyType({}),
     **config: Any,
 ) -> Given:
-    """A model of random weights, whose head is shifted so that each label is answered about as often."""
+    """A model of random weights, whose head is shifted so that each label is answered about as often.
+
+    `added` are tokens that are added to the vocabulary, and whether as special ones.
+    """
     environment.start()
     import paddle
     from paddlenlp import transformers
@@ -75,16 +80,19 @@ def make(
     folder.mkdir()
     (place / "words.txt").write_text("\n".join(WORDS) + "\n", encoding="utf-8")
     tokenizer = getattr(transformers, f"{family}Tokenizer")(str(place / "words.txt"), do_lower_case=lower)
+    tokenizer.add_special_tokens({"additional_special_tokens": [one for one, special in added.items() if special]})
+    tokenizer.add_tokens([one for one, special in added.items() if not special])
     paddle.seed(5)
+    sizes = {**SIZES, "vocab_size": len(WORDS) + len(added)}
     kind = getattr(transformers, f"{family}For{'Token' if per_token else 'Sequence'}Classification")
-    network = kind(getattr(transformers, f"{family}Config")(**SIZES, id2label=dict(enumerate(labels)), **config))
+    network = kind(getattr(transformers, f"{family}Config")(**sizes, id2label=dict(enumerate(labels)), **config))
     for weight in network.parameters():
         weight.set_value(paddle.randn(weight.shape) * 0.3 + (1.0 if "norm" in weight.name else 0.0))
     network.eval()
     generator = random.Random(7)
 
     def text() -> str:
-        return "".join(generator.choices("好坏房间服务很大小?abA", k=generator.randint(1, 30)))
+        return "".join(generator.choices([*"好坏房间服务很大小?abA", *added], k=generator.randint(1, 30)))
 
     texts = list({(text(), text() if pairs else None): None for _ in range(160)})
 
@@ -189,7 +197,12 @@ def test_five_lines_package_a_folder_of_paddlenlp(labelled: Given) -> None:
     assert found == ["bac"[int(row.argmax())] for row in labelled.logits[:20]]
 
 
-@pytest.mark.parametrize("made", [{"family": "Bert", "safe": True}, {"lower": False, "use_task_id": True}])
+ADDED = {"[品牌]": True, "房间": False, "[A]": True}
+
+
+@pytest.mark.parametrize(
+    "made", [{"family": "Bert", "safe": True}, {"lower": False, "use_task_id": True}, {"added": ADDED}]
+)
 def test_other_forms_of_paddlenlp(tmp_path: Path, made: dict[str, Any]) -> None:
     given = make(tmp_path, ("b", "a", "c"), **made)
     write_rows(given, ("b", "a", "c"))
