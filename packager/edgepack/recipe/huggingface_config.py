@@ -232,6 +232,8 @@ def vocabulary(folder: Path) -> bytes:
     if not ids or len(by_id) < len(ids) or min(by_id) < 0 or size > 2 * len(ids):
         raise ValueError(f"{FAST_TOKENIZER} has no vocabulary with the ids 0, 1, 2, ...")
     # A word that vocab.txt had twice has its last id; no word has the other, and none is split into such a name.
+    if len(by_id) < size and any(token not in ids for token in _added_tokens(folder)):  # the library gives ids anew
+        raise ValueError(f"{FAST_TOKENIZER} has added tokens, and its vocabulary has an id without a word")
     entries = (by_id.get(number, f"[unused-{number}]") for number in range(size))
     return _with_added("".join(f"{entry}\n" for entry in entries).encode(), folder)
 

@@ -224,3 +224,13 @@ def test_a_damaged_file_of_the_tokenizer(tmp_path: Path, content: str) -> None:
     (folder / "added_tokens.json").write_bytes(content.encode("utf-8", "surrogateescape"))
     [problem] = tokenizer_problems(folder)
     assert "not a JSON object" in problem
+
+
+def test_ids_of_added_tokens_behind_a_hole_are_not_those_of_the_file(tmp_path: Path) -> None:
+    words = ["[PAD]", "[CLS]", "[SEP]", "[UNK]", "[MASK]"]
+    for hole in (0, 1):
+        vocab = {word: number + hole * (number == 4) for number, word in enumerate(words)}
+        fast = {"model": {"type": "WordPiece", "vocab": vocab}, "added_tokens": [{"id": 5 + hole, "content": "[X]"}]}
+        (tmp_path / "tokenizer.json").write_text(json.dumps(fast), encoding="utf-8")
+        problems = checked_vocabulary(tmp_path, 9)[1]
+        assert ["an id without a word" in problem for problem in problems] == [True] * hole
