@@ -68,6 +68,7 @@ def separator_between_labels(distinct_cells: Collection[str]) -> str | None:
             continue
         split = [[part.strip() for part in cell.split(separator)] for cell in distinct_cells]
         parts = Counter(part for cell in split for part in cell)
+        # Labels stand in any order, and the parts of one name do not: `sport/football`, never `football/sport`.
         moved = {cell[0] for cell in split} & {part for cell in split for part in cell[1:]}
         if (moved or separator not in _PARTS_OF_NAMES) and parts.total() >= _RECURRENCE * len(parts):
             return separator
@@ -101,6 +102,7 @@ def may_be_measurements(labels: Collection[str]) -> bool:
     numbers = [float(label) for label in labels if _PLAIN_NUMBER.fullmatch(label)]
     if len(numbers) < _AGREEMENT * len(labels):
         return False
+    # 4.5 of five stars is a grade; 20 whole numbers may be classes, and six with fractions hardly are.
     return len(numbers) > (_GRADES if all(number.is_integer() for number in numbers) else _SCALE)
 
 

@@ -54,12 +54,14 @@ def refusal(wheel: Path, profile: Profile, locked: Collection[str]) -> str:
     if name not in {*locked, profile.package}:
         carried = ", ".join(sorted({*locked, profile.package}))
         return f"bundles for this target do not carry {name}; they carry {carried}"
+    # Empty for each machine that it fits: one is enough.
     misfits = [tags.misfit(wheel.name, profile.on(machine)) for machine in profile.machines]
     return "" if "" in misfits else "; ".join(misfits)
 
 
 def for_machine(wheels: Sequence[Path], profile: Profile, machine: str) -> list[Path]:
     """`wheels` of a target without those that are for another of its machines."""
+    # A wheel that fits none of the machines stays: its check says why.
     others = [profile.on(other) for other in profile.machines if other != machine]
     return [
         wheel

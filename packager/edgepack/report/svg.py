@@ -106,6 +106,7 @@ class Chart:
     def __init__(self, x: Axis, y: Axis | Sequence[str], height: float | None = None, width: float = _WIDTH) -> None:
         rows = None if isinstance(y, Axis) else list(y)
         self._x, self._width = x, width
+        # Rows are read from the top down: their axis ends at the first.
         self._y = y if isinstance(y, Axis) else Axis(len(y) - 0.5, -0.5, range(len(y)))
         marks = [self._y.write(mark) for mark in self._y.marks] if rows is None else rows
         labels = list(map(in_languages, marks))
@@ -210,6 +211,7 @@ def in_widths(draw: Callable[[float], Markup]) -> Markup:
 
 def reach(figures: Sequence[float], limits: Iterable[float]) -> list[float]:
     """The `figures`, and those of the `limits` that are near: a limit far from all figures would squeeze the chart."""
+    # Figures that are all alike have a spread of 2 % of themselves.
     spread = _REACH * max(max(figures) - min(figures), 0.02 * max(figures))
     return [*figures, *(one for one in limits if min(figures) - spread <= one <= max(figures) + spread)]
 

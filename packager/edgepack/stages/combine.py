@@ -209,7 +209,8 @@ def fitted(dev: Scored, may_lose: float, *, beyond_noise: bool = False) -> Combi
         [dev.encoder, dev.linear], dev.truths, multi_label=dev.data.multi_label
     )
     lead = dev.lead
-    fit = CombineFit(encoder_weight, linear_weight, round(float(lead.max()) + 1, 4))
+    nowhere = round(float(lead.max()) + 1, 4)  # a limit that no row reaches: the linear model answers none alone
+    fit = CombineFit(encoder_weight, linear_weight, nowhere)
     of_encoder = dev.value(dev.encoder)
     best = max(of_encoder, dev.value(dev.sum(fit)))
     for limit in np.unique(np.quantile(lead, np.linspace(1 - MOST_ALONE, 1, _LIMITS))):
@@ -276,7 +277,7 @@ def choose(mode: LinearMode, methods: Sequence[CombineMethod]) -> tuple[CombineN
     kept = [method for method in fit if as_good(method.dev_value, encoder.dev_value, method.noise_points)] or fit
     best = max(method.dev_value for method in kept)
     equal = {method.name: method for method in kept if method.dev_value >= best}
-    if "encoder" in equal:
+    if "encoder" in equal:  # which an ensemble runs as well, and a faster time of it is noise
         equal.pop("ensemble", None)
     chosen = min(equal.values(), key=lambda method: method.mean_ms)
     ms = quantity(encoder.mean_ms, "ms")

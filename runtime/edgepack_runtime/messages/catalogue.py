@@ -1,4 +1,8 @@
-"""The messages of the runtime by id, each in English and Chinese with the same fields."""
+"""The messages of the runtime by id, each in English and Chinese with the same fields.
+
+Fields are formatted as Python's `str.format` does it, and besides: `{n:#row}` is a number with its noun ("1 row",
+"2 rows"), `{parts:; }` is a list with this separator, and `{said:.0}` hides a field that one language does not need.
+"""
 
 from __future__ import annotations
 

@@ -103,6 +103,7 @@ def row_tallies(truth: Label, answer: Label) -> Dict[str, Tally]:
     """Class -> its tally in one row, without classes of neither. A span counts with exact ends and label."""
     wanted, found = _claims(truth), _claims(answer)
     counts: Dict[str, List[int]] = {}
+    # In the order of `Tally`: true positives, false positives, false negatives.
     for place, claims in enumerate((wanted & found, found - wanted, wanted - found)):
         for claim in claims:
             counts.setdefault(claim if isinstance(claim, str) else claim.label, [0, 0, 0])[place] += 1
@@ -156,6 +157,7 @@ def constant_score(metric: str, truths: Sequence[Label]) -> float:
     counts = sorted(claims.values(), reverse=True)
     if metric == ACCURACY:
         return counts[0] / len(truths)
+    # `found` of the claims have one of the k most frequent labels.
     scores = (2 * found / (k * len(truths) + sum(counts)) for k, found in enumerate(accumulate(counts), 1))
     return max(scores, default=0.0)
 
