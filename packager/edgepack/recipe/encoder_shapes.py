@@ -11,12 +11,12 @@ from typing import Any, Final
 from edgepack.recipe.huggingface_config import (
     FLOAT_DEFAULTS,
     HUGGINGFACE_WEIGHTS,
-    TOKENIZER_FILES,
     config_problems,
     huggingface_weights,
     paddlenlp_config,
 )
 from edgepack.recipe.paths import is_file
+from edgepack.recipe.tokenizer_settings import TOKENIZER_FILES
 from edgepack.recipe.training import FromScratch, Scratch, is_local_folder
 from edgepack.util import confined_files
 from edgepack_runtime.util.fs import read_regular

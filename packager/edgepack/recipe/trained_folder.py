@@ -11,18 +11,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from edgepack.recipe import huggingface_config
+from edgepack.recipe import huggingface_config, tokenizer_settings
 from edgepack.recipe.encoder_shapes import CONFIG_FILE, PADDLE_WEIGHTS, shape_of_config
-from edgepack.recipe.huggingface_config import (
-    CHECKPOINT_FIX,
-    FAST_TOKENIZER,
-    HUGGINGFACE_WEIGHTS,
-    TOKENIZER_FILES,
-    TOKENIZER_SETTINGS,
-    read_object,
-)
+from edgepack.recipe.huggingface_config import CHECKPOINT_FIX, HUGGINGFACE_WEIGHTS, read_object
 from edgepack.recipe.messages import listed
 from edgepack.recipe.paths import is_file, is_folder, path_fix
+from edgepack.recipe.tokenizer_settings import FAST_TOKENIZER, TOKENIZER_FILES, TOKENIZER_SETTINGS
 from edgepack.util import confined_files
 from edgepack_runtime.bundle.model_config import BERT, ERNIE, VOCAB_NAME
 from edgepack_runtime.schema.maxima import MAX_LABELS, MAX_TOKENS
@@ -209,13 +203,13 @@ def _problems(folder: Path, fields: Mapping[str, Any], name: str, *, is_paddle: 
         problems.append(f"{CONFIG_FILE} does not describe an ERNIE or a BERT")
     if is_paddle and fields.get("pool_act", "tanh") != "tanh":
         problems.append(f"`pool_act` is {str(fields['pool_act'])[:40]}, and only tanh can be converted")
-    unlike = huggingface_config.tokenizer_problems(folder)
+    unlike = tokenizer_settings.tokenizer_problems(folder)
     for problem in unlike:
         yield f"the runtime would tokenize texts otherwise: {problem}", _TOKENIZER_FIX
     if not any(is_file(folder / one) for one in (VOCAB_NAME, FAST_TOKENIZER)):
         problems.append(f"it lacks {VOCAB_NAME}")
     elif not problems and not unlike:
-        problems += huggingface_config.vocabulary_problems(folder, fields.get("vocab_size"))
+        problems += tokenizer_settings.vocabulary_problems(folder, fields.get("vocab_size"))
     for problem in problems:
         yield f"it cannot be converted: {problem}", CHECKPOINT_FIX
 

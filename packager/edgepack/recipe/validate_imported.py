@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any, Final
 
-from edgepack.recipe import huggingface_config, trained_folder
-from edgepack.recipe.huggingface_config import TOKENIZER_SETTINGS
+from edgepack.recipe import huggingface_config, tokenizer_settings, trained_folder
 from edgepack.recipe.messages import listed
 from edgepack.recipe.model import CustomRecipe, ImportedTextModel, ImportedTextRecipe
 from edgepack.recipe.paths import check_there, is_file, is_folder
 from edgepack.recipe.section import AbsentError, or_none
+from edgepack.recipe.tokenizer_settings import TOKENIZER_SETTINGS
 from edgepack.recipe.trained_folder import read_labels
 from edgepack.recipe.yaml import KeyPath, Problem
 from edgepack.util import confined_files
@@ -194,8 +194,8 @@ def with_settings(recipe: ImportedTextRecipe) -> ImportedTextRecipe:
         model, folder = recipe.model, _beside(recipe.model)
         settings = huggingface_config.read_object(folder / TOKENIZER_SETTINGS)
         updates: dict[str, Any] = {}
-        if "lower_case" not in model.model_fields_set and not huggingface_config.tokenizer_problems(folder):
-            updates["lower_case"] = huggingface_config.lower_case(folder)
+        if "lower_case" not in model.model_fields_set and not tokenizer_settings.tokenizer_problems(folder):
+            updates["lower_case"] = tokenizer_settings.lower_case(folder)
         if "tokenizer" not in model.model_fields_set and trained_folder.is_ernie(settings):
             updates["tokenizer"] = "ernie"
         return recipe.with_settings(**updates)
@@ -205,12 +205,12 @@ def with_settings(recipe: ImportedTextRecipe) -> ImportedTextRecipe:
 def check_settings(recipe: ImportedTextRecipe) -> Iterator[Problem]:
     """What the files beside the graph say and the recipe contradicts, or the runtime's tokenizer cannot do."""
     model, folder = recipe.model, _beside(recipe.model)
-    problems = huggingface_config.tokenizer_problems(folder)
-    if not problems and (kept := huggingface_config.kept_tokens(folder)):
+    problems = tokenizer_settings.tokenizer_problems(folder)
+    if not problems and (kept := tokenizer_settings.kept_tokens(folder)):
         problems = [f"it keeps {listed(kept[:5])} whole; give the trained folder itself, as `model: {{folder: ...}}`"]
     for problem in problems:
         yield ("model", "vocab"), f"the tokenizer of the model cannot be used: {problem}", _TOKENIZER
-    if not problems and model.lower_case != (found := huggingface_config.lower_case(folder)):
+    if not problems and model.lower_case != (found := tokenizer_settings.lower_case(folder)):
         reason = f"it is {_yaml(model.lower_case)}, and `do_lower_case` beside the graph is {_yaml(found)}"
         yield ("model", "lower_case"), reason, "remove the key, or correct tokenizer_config.json"
     try:

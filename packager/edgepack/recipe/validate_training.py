@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final, Literal
 
 from edgepack.messages import message
-from edgepack.recipe import encoder_shapes, huggingface_config
+from edgepack.recipe import encoder_shapes, huggingface_config, tokenizer_settings
 from edgepack.recipe.encoder_shapes import PRESETS, SENTENCEPIECE, shape_of_model
 from edgepack.recipe.messages import did_you_mean, listed
 from edgepack.recipe.model import Recipe
@@ -170,7 +170,7 @@ def _side(section: Teacher | Student, teacher: _Side | None) -> _Side:
 def _words(folder: Path) -> _Words | None:
     """The vocabulary of a local folder; None if there is none."""
     try:
-        return _Words("file", huggingface_config.vocabulary(folder))
+        return _Words("file", tokenizer_settings.vocabulary(folder))
     except (OSError, ValueError, RecursionError):
         return None
 
@@ -219,7 +219,7 @@ def _folder_problems(folder: Path) -> Iterator[tuple[str, str]]:
         return
     checkpoint = encoder_shapes.is_huggingface_folder(folder)
     files = [name for name in MODEL_FILES if not (checkpoint and name == encoder_shapes.PADDLE_WEIGHTS)]
-    if is_file(folder / huggingface_config.FAST_TOKENIZER):  # has a vocabulary, too
+    if is_file(folder / tokenizer_settings.FAST_TOKENIZER):  # has a vocabulary, too
         files.remove(VOCAB_NAME)
     if missing := [name for name in files if not is_file(folder / name)]:
         fix = "give a folder that PaddleNLP's `save_pretrained` wrote"
@@ -233,12 +233,12 @@ def _folder_problems(folder: Path) -> Iterator[tuple[str, str]]:
         yield reason, "copy the folder again from where the model was saved"
         return
     if checkpoint:
-        problems = huggingface_config.config_problems(fields) + huggingface_config.tokenizer_problems(folder)
+        problems = huggingface_config.config_problems(fields) + tokenizer_settings.tokenizer_problems(folder)
         what, fix = "converted", huggingface_config.CHECKPOINT_FIX
     else:
         problems = huggingface_config.too_many_layers(fields)
         what, fix = "loaded", "name a folder with another model"
-    for problem in problems or huggingface_config.vocabulary_problems(folder, fields.get("vocab_size")):
+    for problem in problems or tokenizer_settings.vocabulary_problems(folder, fields.get("vocab_size")):
         yield f"{shown} cannot be {what}: {problem}", fix
 
 

@@ -12,7 +12,7 @@ from safetensors.numpy import save_file
 
 from edgepack.data.suitability import LabelledRows, check_suited
 from edgepack.errors import RecipeInvalidError
-from edgepack.recipe import huggingface_config, trained_folder
+from edgepack.recipe import tokenizer_settings, trained_folder
 from edgepack.recipe.loader import load_recipe
 from edgepack.recipe.model import FolderRecipe
 from edgepack_runtime.bundle.model_config import BERT, ERNIE
@@ -305,12 +305,12 @@ def test_a_tokenizer_json_alone_has_vocabulary_and_case(tmp_path: Path, lower: b
     (folder / "tokenizer.json").write_text(
         json.dumps(fast(ids, lower) | json.loads(f"{{{problem}}}")), encoding="utf-8"
     )
-    problems = huggingface_config.tokenizer_problems(folder)
+    problems = tokenizer_settings.tokenizer_problems(folder)
     if problem:
         assert len(problems) == 1
         return
-    assert (problems, huggingface_config.lower_case(folder)) == ([], lower)
-    assert huggingface_config.vocabulary(folder).decode().split() == VOCABULARY
+    assert (problems, tokenizer_settings.lower_case(folder)) == ([], lower)
+    assert tokenizer_settings.vocabulary(folder).decode().split() == VOCABULARY
     assert load(tmp_path).labels == ("b", "a")
 
 
@@ -334,8 +334,8 @@ def test_a_word_that_vocab_txt_had_twice_leaves_a_hole_in_tokenizer_json(
     (folder / "vocab.txt").unlink()
     (folder / "tokenizer.json").write_text(json.dumps(fast(ids)), encoding="utf-8")
     if words is not None:
-        assert huggingface_config.vocabulary(folder).decode().split() == words.split()
+        assert tokenizer_settings.vocabulary(folder).decode().split() == words.split()
         return
     with pytest.raises(ValueError, match="has no vocabulary with the ids"):
-        huggingface_config.vocabulary(folder)
+        tokenizer_settings.vocabulary(folder)
     assert "vocab.txt cannot be read" in refused(tmp_path)

@@ -47,8 +47,9 @@ from edgepack.recipe.encoder_shapes import (
     shape_of_config,
     shape_of_folder,
 )
-from edgepack.recipe.huggingface_config import TOKENIZER_SETTINGS, too_many_layers
+from edgepack.recipe.huggingface_config import too_many_layers
 from edgepack.recipe.paths import is_file
+from edgepack.recipe.tokenizer_settings import TOKENIZER_SETTINGS
 from edgepack.recipe.training import FromScratch, FromTeacher, Scratch, is_local_folder
 from edgepack.tasks.task import Encoded
 from edgepack.training.models import batches, huggingface, paddle_file, tokenizer_files, vocabulary, width_pruning

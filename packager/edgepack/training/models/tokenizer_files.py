@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from edgepack.errors import StageFailedError
-from edgepack.recipe.huggingface_config import (
-    CHECKPOINT_FIX,
+from edgepack.recipe.huggingface_config import CHECKPOINT_FIX
+from edgepack.recipe.tokenizer_settings import (
     SPECIAL_TOKENS,
     TOKENIZER_SETTINGS,
     checked_vocabulary,
