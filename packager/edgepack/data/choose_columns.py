@@ -21,7 +21,7 @@ from edgepack.data.detect import (
     is_tag_per_row,
     measurements_finding,
 )
-from edgepack.data.record_forms import EACH, by_jq
+from edgepack.data.record_forms import EACH, by_jq, target_for, typed
 from edgepack.errors import RecipeInvalidError
 from edgepack.recipe.findings import Finding
 from edgepack.recipe.messages import listed
@@ -91,8 +91,8 @@ def choose_columns(found: FileProfile) -> Columns:
             "name the two columns `text` and `label` in the first line, or as the keys of each object, and run it again"
         )
         if found.form.kind == JSON and any(column.lists for column in found.columns):
-            target = f"flat-{found.file.stem}.jsonl"
-            command = by_jq(f"{EACH} | {_FLAT}", found.file.name, target)
+            target = target_for(found.file, "flat", ".jsonl")
+            command = by_jq(f"{EACH} | {_FLAT}", found.file, target)
             fix = f"{fix}; if they are within other objects, {_conversion(command, target)}"
         elif is_workbook(found.file) and len(found.columns) == 1:
             fix = "delete the rows above the names of the columns, such as a title, and run it again"
@@ -156,6 +156,10 @@ def _tokens(found: FileProfile, answers: FileProfile) -> Columns | None:
         return Columns(tokens=tokens.name, tags=tags.name)
     if tags is not None and tags.of_words:
         text = _text(found, tags)
+        if tokens is None and (text is None or tags.items < _TAGGED_SHARE * tags.of_words * text.mean_length):
+            reason = f"`{visible(tags.name)}` holds lists of tags, and no column the lists of their tokens"
+            fix = 'write the tokens as lists, too: {"tokens": ["北", "京"], "tags": ["B-city", "I-city"]}'
+            raise _refusal(found, reason, fix)
         if text is not None and tags.items >= _TAGGED_SHARE * tags.of_words * text.mean_length:
             reason = f"`{visible(tags.name)}` has a tag for each character of `{visible(text.name)}`, which is no list"
             raise _refusal(found, reason, _as_tokens(found, text, tags))
@@ -185,8 +189,8 @@ def _as_tokens(found: FileProfile, text: Column, tags: Column) -> str:
         return 'write each row as lists: {"tokens": ["北", "京"], "tags": ["B-city", "I-city"]}'
     keys = [json.dumps(one.name, ensure_ascii=False) for one in (text, tags)]
     row = f'{{tokens: (.[{keys[0]}] | split("")), tags: .[{keys[1]}]}}'
-    target = f"tokens-{found.file.stem}.jsonl"
-    return _conversion(by_jq(f"{EACH} | {row}", found.file.name, target), target)
+    target = target_for(found.file, "tokens", ".jsonl")
+    return _conversion(by_jq(f"{EACH} | {row}", found.file, target), target)
 
 
 def _are_spaced_tags(values: Collection[str]) -> bool:
@@ -202,12 +206,12 @@ def _as_lines(found: FileProfile, text: Column, tags: Column) -> str:
     code = (
         f'{rows}{{n=split(${first},w," "); split(${second},t," "); for(i=1;i<=n;i++) print w[i] "\\t" t[i]; print ""}}'
     )
-    target = f"tokens-{found.file.stem}.conll"
-    return _conversion(f"awk -F'\\t' {quote(code)} {quote(found.file.name)} > {quote(target)}", target)
+    target = target_for(found.file, "tokens", ".conll")
+    return _conversion(f"awk -F'\\t' {quote(code)} {typed(found.file.name)} > {typed(target)}", target)
 
 
 def _conversion(command: str, target: str) -> str:
-    return f"convert it: {command}, then `edgepack init {quote(target)}`"
+    return f"convert it: {command}, then `edgepack init {typed(target)}`"
 
 
 def _word(found: FileProfile, tag: Column) -> Column | None:
@@ -231,14 +235,15 @@ def _as_conll(found: FileProfile, word: Column, tag: Column) -> str:
     separator = found.form.separator
     written = "" if separator == "," else f", delimiter={json.dumps(separator)}"
     rows = f"csv.reader(open({json.dumps(name, ensure_ascii=False)}, encoding={json.dumps(encoding)}){written})"
+    above = int(found.header and not is_tag(tag.name))  # a first row of a token and its tag is no header
     pair = f'{place[word.name]}+"\\t"+{place[tag.name]}'
     if new:
         line = f'"\\n"*(p!=""!={new}!=p)+{pair}'
-        code = f'import csv; p=""; [print({line}) or (p:={new} or p) for r in [*{rows}][{int(found.header)}:] if r]'
+        code = f'import csv; p=""; [print({line}) or (p:={new} or p) for r in [*{rows}][{above}:] if r]'
     else:
-        code = f'import csv; [print({pair} if r else "") for r in [*{rows}][{int(found.header)}:]]'
-    target = f"tokens-{found.file.stem}.conll"
-    return _conversion(f"python3 -c {quote(code)} > {quote(target)}", target)
+        code = f'import csv; [print({pair} if r else "") for r in [*{rows}][{above}:]]'
+    target = target_for(found.file, "tokens", ".conll")
+    return _conversion(f"python3 -I -c {quote(code)} > {typed(target)}", target)
 
 
 def _flags(found: FileProfile) -> list[Column]:

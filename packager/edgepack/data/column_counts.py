@@ -83,7 +83,7 @@ class Column:
     @property
     def is_of_many(self) -> bool:
         """Whether a cell is a list that is not one label."""
-        return self.lists > self.of_one
+        return self.lists > self.of_one + self.of_none  # an empty list is a row that nobody annotated
 
     @property
     def label_separator(self) -> LabelSeparator | None:
@@ -142,5 +142,6 @@ def counted_cells(
     for fields in rows:
         count += 1
         for column, value in zip(columns, fields, strict=False):
-            column.add(value)
+            if value:  # a wide sheet has many empty cells
+                column.add(value)
     return FileProfile(file, form, header, count, columns)

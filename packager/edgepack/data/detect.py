@@ -20,7 +20,19 @@ TEXT_NAMES: Final = (
 )
 PAIR_NAMES: Final = ("text_pair", "text_b", "textb", "sentence2", "query2", "question2", "text2")
 LABEL_NAMES: Final = (
-    *("label", "labels", "class", "category", "target", "sentiment", "topic", "intent", "polarity", "score"),
+    *(
+        "label",
+        "labels",
+        "gold_label",
+        "class",
+        "category",
+        "target",
+        "sentiment",
+        "topic",
+        "intent",
+        "polarity",
+        "score",
+    ),
     *("stars", "star", "rating", "y", "标签", "类别", "分类", "情感", "评分", "意图", "主题"),
 )
 TOKEN_NAMES: Final = ("tokens", "words", "chars", "text")
@@ -32,11 +44,12 @@ _NUMBER: Final = re.compile(r"[-+]?(\d+|\d*[.,]\d+)(e[-+]?\d+)?%?", re.IGNORECAS
 _PLAIN_NUMBER: Final = re.compile(r"[-+]?\d{1,15}(\.\d{1,15})?")
 _SCALE: Final = 5
 _GRADES: Final = 20  # different numbers that may be labels: 0.5, 1, ... 10 stars
-_MIXED_SEPARATORS: Final = ("|", ";", ",", "、", "；", "，", "/", "#")
+_MIXED_SEPARATORS: Final = ("\n", "|", ";", ",", "、", "；", "，", "/", "#")
 _LABEL_SEPARATORS: Final = (*_MIXED_SEPARATORS, "+", "&", " ")
 _PARTS_OF_NAMES: Final = ("/", "#", "+", "&", " ")  # of labels, too
 _LATIN: Final = re.compile("[A-Za-z]")  # has spaces within a label
 _RECURRENCE: Final = 1.5  # times that a label must occur, on average
+_ALONE: Final = 0.2  # of the labels, or one, may never stand beside another: `其他`
 _COMBINATIONS: Final = 3  # distinct cells for each label, at least, where few labels are combined
 _SENTENCE: Final = frozenset("。！？，；!?")
 
@@ -78,10 +91,24 @@ def separator_between_labels(distinct_cells: Collection[str]) -> str | None:
 def mixed_separators(distinct_cells: Collection[str]) -> tuple[tuple[str, ...], list[str]] | None:
     """Several separators in cells and the few labels between them, where no single one separates these; else None."""
     used = tuple(one for one in _MIXED_SEPARATORS if any(one in cell for cell in distinct_cells))
-    pattern = re.compile("|".join(map(re.escape, used)) or r"\Z")
-    parts = Counter(part.strip() for cell in distinct_cells for part in pattern.split(cell) if part.strip())
-    few = len(parts) * _COMBINATIONS <= len(distinct_cells) and min(parts.values(), default=0) > 1
+    used = tuple(one for one in used if one not in _PARTS_OF_NAMES or _is_between_labels(one, used, distinct_cells))
+    parts = Counter(part for cell in distinct_cells for part in _parts(cell, used))
+    alone = sum(times == 1 for times in parts.values())
+    few = len(parts) * _COMBINATIONS <= len(distinct_cells) and alone <= max(1, _ALONE * len(parts))
     return (used, sorted(parts)) if len(used) > 1 and few else None
+
+
+def _is_between_labels(separator: str, used: Sequence[str], cells: Collection[str]) -> bool:
+    """Whether what stands around a separator is a label elsewhere: else it is a part of names (`价格##正面`)."""
+    others = [one for one in used if one != separator]
+    parts = [part for cell in cells for part in _parts(cell, others)]
+    around = {one for part in parts if separator in part for one in _parts(part, [separator])}
+    return len(around.difference(parts)) <= _ALONE * len(around)
+
+
+def _parts(cell: str, separators: Sequence[str]) -> list[str]:
+    found = re.split("|".join(map(re.escape, separators)), cell) if separators else [cell]
+    return [part.strip() for part in found if part.strip()]
 
 
 def are_measurements(distinct_values: Collection[str]) -> bool:

@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from edgepack.data.brat import BratRows, is_brat
+from edgepack.data.detect import looks_tagged
 from edgepack.data.workbooks import opened_sheet
 from edgepack.messages import message
 from edgepack.recipe.findings import Finding
@@ -15,7 +16,7 @@ from edgepack.recipe.paths import is_workbook
 from edgepack.recipe.validate_data import TAGGED_SUFFIXES
 from edgepack.recipe.yaml import decode
 from edgepack_runtime.rows.encodings import SAMPLE_BYTES
-from edgepack_runtime.rows.formats import BY_SUFFIX, TAGGED, RowFormat
+from edgepack_runtime.rows.formats import BY_SUFFIX, SAMPLE_ROWS, TAGGED, RowFormat
 from edgepack_runtime.rows.lines import NotUtf8Error, RowError, as_utf8, open_stream, refuse_non_text, with_line_feeds
 from edgepack_runtime.rows.reader import BROKEN_CSV, Rows
 
@@ -25,11 +26,28 @@ def no_progress(read_bytes: int) -> None:
 
 
 def format_of(file: Path) -> RowFormat:
-    """The format by suffix, as devices have it; .conll and .bio are CoNLL, other files have tabs."""
+    """The format by suffix, as devices have it; .conll and .bio are CoNLL, other files have tabs.
+
+    The rows of a .txt show which of these they are: PaddleNLP's examples call all of them train.txt.
+    """
     if is_workbook(file):
         return BY_SUFFIX[".csv"]._replace(separator=",")
     suffix = file.suffix.lower()
+    if suffix == ".txt" and file.is_file():
+        return _shown_format(file)
     return RowFormat(TAGGED) if suffix in TAGGED_SUFFIXES else BY_SUFFIX.get(suffix, BY_SUFFIX[".tsv"])
+
+
+def _shown_format(file: Path) -> RowFormat:
+    try:
+        with open_stream(file, no_progress) as stream:
+            sample = stream.peek(SAMPLE_BYTES)[:SAMPLE_BYTES].decode("utf-8-sig", "replace")
+    except (OSError, ValueError):
+        return BY_SUFFIX[".tsv"]  # whoever opens it reports that
+    lines = sample.split("\n")[:-1] or [sample]
+    if looks_tagged(lines[:SAMPLE_ROWS]):
+        return RowFormat(TAGGED)
+    return BY_SUFFIX[".jsonl" if sample.lstrip().startswith(("{", "[")) else ".tsv"]
 
 
 @contextmanager

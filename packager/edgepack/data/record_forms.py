@@ -5,25 +5,29 @@ from __future__ import annotations
 import functools
 import itertools
 import json
+import os
 import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping
-from pathlib import PurePath
+from pathlib import Path
 from shlex import quote
 from typing import Any, Final
 
 from edgepack.data.detect import TEXT_NAMES
 from edgepack.messages import message
 from edgepack.recipe.messages import listed
+from edgepack.recipe.paths import on_disk
 from edgepack_runtime.rows.lines import RowError
 from edgepack_runtime.rows.reader import Rows
 
 Record = Mapping[str, Any]
 _FEWEST_LABELS: Final = 2
 EACH: Final = '(if type == "array" then .[] else . end)'  # of jq: the records of one list, or those on lines
+_MOST_NAMED: Final = 8  # lists of an object
 _ROWS: Final = "rows"  # name of the only table of an object
 
 _DOCS: Final = "Tasks: labels for texts or pairs of texts, and labelled spans"
+_IF_FEW: Final = "if its answers are a few labels, write them as `label` beside `text`; else no classifier can learn it"
 # Keys that records of other tasks have -> what they are, and what serves them.
 _OTHER_TASKS: Final[tuple[tuple[tuple[str, ...], str, str], ...]] = (
     (("paragraphs",), "reading comprehension (SQuAD's form)", "PaddleNLP trains models for it"),
@@ -36,10 +40,10 @@ _OTHER_TASKS: Final[tuple[tuple[tuple[str, ...], str, str], ...]] = (
     (("content", "prompt", "result_list"), "prompted extraction (UIE's form)", "take the export of doccano itself"),
     (("text", "spo_list"), "relations between spans (DuIE's form)", "PaddleNLP trains models for it"),
     (("event_list",), "events (DuEE's form)", "PaddleNLP trains models for it"),
-    (("instruction", "output"), "generation of text", "no classifier can learn it"),
-    (("conversations",), "generation of text", "no classifier can learn it"),
-    (("messages",), "generation of text", "no classifier can learn it"),
-    (("src", "tgt"), "generation of text", "no classifier can learn it"),
+    (("instruction", "output"), "generation of text", _IF_FEW),
+    (("conversations",), "generation of text", _IF_FEW),
+    (("messages",), "generation of text", _IF_FEW),
+    (("src", "tgt"), "generation of text", _IF_FEW),
 )
 
 # Keys of records in other forms -> what they are, and the program of jq that makes a row of one.
@@ -65,7 +69,7 @@ _BESIDE_SPANS: Final = {
 }
 
 
-def records(rows: Rows) -> Iterator[tuple[int, Record | RowError]]:
+def records(rows: Rows, file: Path) -> Iterator[tuple[int, Record | RowError]]:
     """Each record with its line, flat, or what is wrong with its line.
 
     Raises:
@@ -79,15 +83,15 @@ def records(rows: Rows) -> Iterator[tuple[int, Record | RowError]]:
             continue
         record = _flat(read)
         target = record.get("target")
-        refuse_others(line, {**record, **target} if isinstance(target, dict) else record, rows.name)
+        refuse_others(line, {**record, **target} if isinstance(target, dict) else record, file)
         yield line, record
 
 
-def refuse_others(line: int, names: Collection[str], file: str) -> None:
+def refuse_others(line: int, names: Collection[str], file: Path) -> None:
     """Raise a RowError if a record with keys of these `names` is of a task that is not served, or of another form."""
     for keys, what, program in _OTHER_FORMS:
         if all(key in names for key in keys):
-            command = by_jq(f"{EACH} | {program}", file, f"rows-{PurePath(file).stem}.jsonl")
+            command = by_jq(f"{EACH} | {program}", file, target_for(file, "rows", ".jsonl"))
             fix = message("encoding.convert", command=command)
             raise RowError(line, f"is a row with {what}, which is not read as it is", fix)
     for keys, what, instead in _OTHER_TASKS:
@@ -118,8 +122,12 @@ def nested_table(record: Record) -> tuple[str, dict[str, str]] | None:
     if not any(values) or not all(isinstance(value, list) for value in values):
         return None
     if all(isinstance(item, dict) for value in values for item in value):
-        each = {re.sub(r"\W+", "-", name)[:20]: f".[{json.dumps(name, ensure_ascii=False)}][]" for name in record}
-        return "lists of rows: " + listed(record), each if len(record) > 1 else {_ROWS: f".[{key}][]"}
+        each: dict[str, str] = {}
+        for number, name in enumerate([*record][:_MOST_NAMED]):
+            shown = re.sub(r"\W+", "-", name)[:20]
+            each[f"{shown}-{number}" if shown in each else shown] = f".[{json.dumps(name, ensure_ascii=False)}][]"
+        what = "lists of rows: " + listed([*each, *(["..."] if len(record) > len(each) else [])])
+        return what, each if len(record) > 1 else {_ROWS: f".[{key}][]"}
     if not all(isinstance(item, str) for value in values for item in value) or len(values) < _FEWEST_LABELS:
         return None
     if {name.lower() for name in record} & {*TEXT_NAMES}:
@@ -139,9 +147,22 @@ def _wrapped(record: Record, depth: int = 3) -> str | None:
     return found[0] if len(found) == 1 and (depth < 3 or len(record) > 1 or "][" in found[0]) else None
 
 
-def by_jq(program: str, file: str, target: str) -> str:
-    """The command that writes what jq's `program` makes of the file of this name, a JSON value a line."""
-    return f"jq -c {quote(program)} {quote(file)} > {quote(target)}"
+def by_jq(program: str, file: Path, target: str) -> str:
+    """The command that writes what jq's `program` makes of a file, a JSON value a line."""
+    return f"jq -c {quote(program)} {typed(file.name)} > {typed(target)}"
+
+
+def typed(name: str) -> str:
+    """The name of a file as it is typed: no program takes it for an option, or for an assignment."""
+    return quote(f"./{name}" if name.startswith("-") or "=" in name else name)
+
+
+def target_for(file: Path, kind: str, suffix: str) -> str:
+    """A name beside `file` that nothing has: a link of that name could lead anywhere."""
+    stem = f"{kind}-{file.stem}"
+    names = itertools.chain([stem], (f"{stem}-{number}" for number in itertools.count(2)))
+    folder = on_disk(file).parent
+    return next(f"{name}{suffix}" for name in names if not os.path.lexists(folder / f"{name}{suffix}"))
 
 
 def left_out(record: Record, wanted: Mapping[str, object]) -> Iterator[tuple[str, str, str]]:

@@ -25,7 +25,7 @@ from edgepack.recipe.model import Columns, LabelSeparator
 from edgepack.tasks.labelled_spans import tagged_row
 from edgepack.tasks.registry import row_maker
 from edgepack.tasks.task import Values
-from edgepack_runtime.rows.formats import JSON, TAGGED, RowFormat
+from edgepack_runtime.rows.formats import BY_SUFFIX, JSON, TAGGED, RowFormat
 from edgepack_runtime.rows.label_cells import has_half
 from edgepack_runtime.rows.lines import RowError
 from edgepack_runtime.rows.reader import BROKEN_CSV, Cells, Rows
@@ -57,6 +57,8 @@ def read_rows(
     suffix; `label_separator` is `data.label_separator`.
     """
     row_format = row_format or format_of(file)
+    if row_format.kind == TAGGED and not columns.text_task.per_token:  # a .txt may look so
+        row_format = BY_SUFFIX[".tsv"]
     try:
         if row_format.kind == TAGGED:
             with opened(file, row_format, advance) as rows:
@@ -141,7 +143,7 @@ def _table_records(rows: Rows, wanted: Wanted, log: FindingLog) -> Iterator[Reco
 def _json_records(rows: Rows, wanted: Wanted, log: FindingLog) -> Iterator[Record]:
     shown = ", ".join(f'"{name}": {_EXAMPLES.get(key, _TEXT)}' for key, name in wanted.items())
     fix = message("rows.one_per_line", command=f"{{{shown}}}")
-    for number, record in records(rows):
+    for number, record in records(rows, log.file):
         if isinstance(record, RowError):
             this: str = message("mistake.this_line", what=record.what)
             reason = message("mistake.with_why", what=this, why=record.why) if record.why else this

@@ -58,7 +58,8 @@ def sentences(rows: Rows, log: FindingLog) -> Iterator[Sentence]:
             token = fields[1] if len(fields) > _FEWEST_NUMBERED - 1 else ""
         if len(fields) < 2 or not token.strip() or not tag:
             complete = False
-            reason = f"this line has {counted(len(line.split()), 'field')}, and a token and its tag are wanted"
+            has = "white space as its token" if token and not token.strip() else counted(len(line.split()), "field")
+            reason = f"this line has {has}, and a token and its tag are wanted"
             fix = "write a token, a tab and its tag (`O` where it is in no span), or remove the line"
             log.add("lines without a token or a tag", "error", number, reason, fix)
             continue

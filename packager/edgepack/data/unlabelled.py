@@ -26,6 +26,7 @@ from edgepack.recipe.model import Columns
 from edgepack.tasks.cells import texts_of
 from edgepack.util.text import counted
 from edgepack.util.text_digests import NO_DIGEST, digests
+from edgepack_runtime.rows.formats import LINES, RowFormat
 from edgepack_runtime.rows.lines import RowError
 from edgepack_runtime.util.texts import is_unseen
 
@@ -126,7 +127,7 @@ def _rows(file: Path, columns: Columns, log: FindingLog, advance: Callable[[int]
 
 
 def _lines(file: Path, advance: Callable[[int], None]) -> Iterator[Record]:
-    with opened(file, format_of(file), advance) as rows:
+    with opened(file, RowFormat(LINES), advance) as rows:
         for number, line in filled_lines(rows):
             if not is_unseen(line):
                 yield number, (line.strip(),)

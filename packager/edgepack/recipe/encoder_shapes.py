@@ -23,6 +23,7 @@ from edgepack_runtime.util.fs import read_regular
 
 CONFIG_FILE: Final = "config.json"  # of PaddleNLP's save_pretrained, and of Hugging Face's
 PADDLE_WEIGHTS: Final = "model_state.pdparams"  # of PaddleNLP's save_pretrained
+MOST_WEIGHT_BYTES: Final = 4 << 30  # of a file: ERNIE's largest has 1.3 GB; a sparse file of terabytes takes no space
 _MAX_CONFIG_BYTES: Final = 2**20
 # A key that edgepack adds to the config.json of a model pruned in width: attention heads that each layer kept.
 KEPT_HEADS: Final = "kept_attention_heads"
@@ -73,6 +74,14 @@ def parameters(shape: Shape, labels: int) -> int:
     layer = attention + feed_forward + 2 * norm
     pooler = hidden * hidden + hidden
     return rows * hidden + norm + shape.layers * layer + pooler + hidden * labels + labels
+
+
+def parameters_at_once(shape: Shape) -> int:
+    """Number of weights for which memory is taken while a model is made, without labels.
+
+    One layer at a time has all attention heads, also of a model that was pruned in width.
+    """
+    return parameters(shape, labels=0) + 4 * shape.hidden * (shape.hidden - shape.attention)
 
 
 def evenly_spread_layers(count: int, layers: int) -> list[int]:

@@ -13,6 +13,7 @@ from edgepack.recipe.huggingface_config import read_object, shown
 from edgepack.recipe.paths import is_file
 from edgepack_runtime.bundle.model_config import VOCAB_NAME
 from edgepack_runtime.util.fs import read_regular
+from edgepack_runtime.util.texts import has_surrogate
 
 TOKENIZER_SETTINGS: Final = "tokenizer_config.json"
 FAST_TOKENIZER: Final = "tokenizer.json"  # of the library tokenizers: vocabulary and settings in one file
@@ -30,6 +31,9 @@ _TOKENIZER_DEFAULTS: Final[Mapping[str, Any]] = {
     "truncation_side": "right",
     "padding_side": "right",
 }
+_MOST_ADDED: Final = 1000  # tokens, each of so many characters at most
+_LONGEST_ADDED: Final = 64
+_MOST_DIGITS: Final = 10  # of an id
 _OPTIONS: Final = ("lstrip", "rstrip", "single_word")  # of an added token: what may stand beside it
 _IDEOGRAPHS: Final = re.compile("[\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff]+")
 _LINE_ENDS: Final = {"\r", "\n"}  # of vocab.txt, as `read_vocab` of the runtime takes them
@@ -100,7 +104,7 @@ def _added_tokens(folder: Path) -> dict[Any, _AddedToken]:
         one.special |= is_special or options.get("special") is True
         one.options |= {key for key in _OPTIONS if options.get(key) is True}
         one.options |= set() if isinstance(content, str) and content.strip() else {"content"}
-        if type(number) is int or (isinstance(number, str) and number.isdecimal()):
+        if type(number) is int or (isinstance(number, str) and number.isdecimal() and len(number) < _MOST_DIGITS):
             one.number = int(number)
 
     for key in _MORE_TOKENS:
@@ -122,8 +126,13 @@ def kept_tokens(folder: Path) -> list[str]:
 
 def _added_problems(folder: Path, lower: object) -> Iterator[str]:
     """Why an added token cannot be kept whole as the tokenizer of the folder does it."""
-    for token, one in _added_tokens(folder).items():
-        if one.options:
+    added = _added_tokens(folder)
+    if len(added) > _MOST_ADDED:
+        yield f"there are {len(added):,} added tokens, and {_MOST_ADDED:,} at most are supported"
+    for token, one in added.items():
+        if len(token) > _LONGEST_ADDED or has_surrogate(token):
+            yield f"the added token {shown(token)} is not a text of at most {_LONGEST_ADDED} characters"
+        elif one.options:
             yield f"the added token {shown(token)} has `{min(one.options)}`, and only one that is found anywhere works"
         elif lower and not one.special and token.lower() != token.upper():  # it is sought in the lower-cased text
             yield f"the added token {shown(token)} has letters and is not special, so it is found in any case"

@@ -26,8 +26,7 @@ from edgepack.recipe.yaml import KeyPath, Problem
 from edgepack_runtime.tasks.registry import ONE_TEXT, TASK_NAMES, TOKENS, task_by_name, tasks_named
 
 TAGGED_SUFFIXES: Final = (".conll", ".bio")  # a token and its tag on each line
-TABLE_SUFFIXES: Final = (".tsv", ".csv", WORKBOOK, ".jsonl", ".json")
-UNLABELLED_SUFFIXES: Final = (".txt", *TABLE_SUFFIXES)
+TABLE_SUFFIXES: Final = (".tsv", ".csv", WORKBOOK, ".jsonl", ".json", ".txt")
 BUILTIN_SOURCES: Final = ("builtin:reviews-zh",)
 _WHERE: Final[KeyPath] = ("data", "columns")
 
@@ -182,7 +181,8 @@ def _check_same_file(splits: Mapping[str, str | None]) -> Iterator[Problem]:
 
 
 def _check_texts(where: KeyPath, value: str, task: str | None) -> Iterator[Problem]:
-    suffixes = TABLE_SUFFIXES if task is not None and task_by_name(task).pairs else UNLABELLED_SUFFIXES
+    is_pair = task is not None and task_by_name(task).pairs
+    suffixes = [one for one in TABLE_SUFFIXES if not (is_pair and one == ".txt")]  # of single texts, one a line
     if on_disk(Path(value)).suffix.lower() not in suffixes:
         yield (
             where,

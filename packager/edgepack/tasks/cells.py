@@ -68,8 +68,14 @@ def _warn_of_lost_characters(line: int, what: str, content: str, log: FindingLog
 
 
 def label_of(line: int, value: object, log: FindingLog) -> str | None:
-    """One label; annotation tools write it as a list of one, too."""
-    value = single(labels_in(value))
+    """One label; annotation tools write it as a list of one, too, and a row that nobody annotated as an empty one."""
+    found = labels_in(value)
+    if found == []:
+        reason = "the row has an empty list of labels: nobody annotated it, and it is left out"
+        fix = "annotate it; for rows with any number of labels name the column `labels`: `data.columns: {labels: ...}`"
+        log.add("rows that nobody annotated", "warning", line, reason, fix)
+        return None
+    value = single(found)
     if isinstance(value, str):
         label = value.strip()
     elif value is None:

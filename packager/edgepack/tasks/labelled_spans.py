@@ -123,9 +123,9 @@ _EXAMPLES: Final = {"tokens": '["北", "京"]', "tags": '["B-city", "I-city"]'}
 
 
 # How annotation tools and public data sets call the parts of a span; the first of each are ours.
-_START: Final = ("start", "start_offset", "start_idx")
-_END: Final = ("end", "end_offset", "end_idx")
-_LABEL: Final = ("label", "type", "labels")
+_START: Final = ("start", "start_offset", "start_idx", "start_pos")
+_END: Final = ("end", "end_offset", "end_idx", "end_pos")
+_LABEL: Final = ("label", "type", "labels", "label_type", "entity_type")
 _TEXT: Final = ("text", "entity")
 
 

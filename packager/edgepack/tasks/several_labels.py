@@ -83,7 +83,7 @@ def _flagged(names: Sequence[str], line: int, values: Values, log: FindingLog) -
 
 # As tools and people write them.
 FLAGS: Final = {
-    **dict.fromkeys(("1", "1.0", "true", "yes", "是"), True),
+    **dict.fromkeys(("1", "1.0", "true", "yes", "是", "√", "✓", "✔"), True),
     **dict.fromkeys(("0", "0.0", "false", "no", "否"), False),
 }
 

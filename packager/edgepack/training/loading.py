@@ -13,7 +13,13 @@ from edgepack.calibration import fitting_order, units
 from edgepack.errors import RecipeInvalidError, StageFailedError
 from edgepack.progress import SILENT, Progress
 from edgepack.recipe import trained_folder
-from edgepack.recipe.encoder_shapes import CONFIG_FILE, PADDLE_WEIGHTS, known_fields, parameters, shape_of_config
+from edgepack.recipe.encoder_shapes import (
+    CONFIG_FILE,
+    PADDLE_WEIGHTS,
+    known_fields,
+    parameters_at_once,
+    shape_of_config,
+)
 from edgepack.recipe.huggingface_config import paddlenlp_config
 from edgepack.recipe.model import FolderModel
 from edgepack.recipe.trained_folder import TrainedFolder
@@ -78,7 +84,7 @@ def _network(found: TrainedFolder, given: Sequence[str], labels: Sequence[str], 
     config: Mapping[str, Any] = known_fields(fields) if found.is_paddle else paddlenlp_config(fields)
     weights = huggingface.read(found.weights)
     shape = shape_of_config(config)
-    if shape is None or parameters(shape, labels=0) > found.weights.stat().st_size:
+    if shape is None or parameters_at_once(shape) > sum(weight.nbytes for weight in weights.values()):
         raise _refused(found, f"its config describes another model than {found.weights.name}", _COPY)
     head = weights.get(f"{_HEAD}bias")
     if head is None:

@@ -192,6 +192,8 @@ class ErnieTokenizer:
         while place < len(text):
             # No special token that begins within `step` characters ends later than this.
             special = self._find_special(text, place, place + step + len(self._special[0]) - 1)
+            if special and special.start() >= place + step:
+                special = None  # it may be cut, and found in full by the next step
             end = special.start() if special else place + step
             yield place, 1, list(map(self._items.__getitem__, text[place:end]))
             place = end

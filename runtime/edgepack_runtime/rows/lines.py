@@ -16,6 +16,7 @@ from edgepack_runtime.rows.encodings import SAMPLE_BYTES, UTF16_MARKS, conversio
 MAX_LINE_BYTES = 16 * 2**20  # far above any text; reading of a file without line ends stops here
 SAVE_AS_CSV = message("encoding.save_as_csv")
 _BLOCK_BYTES = 2**20  # between two calls of `advance`
+_MOST_SKIPPED_BYTES = 1 << 30  # of a line that is too long, up to its end
 _PARQUET = 'pandas.read_parquet(A).to_json(B, orient="records", lines=True)'
 _PACKED = {
     b"PK\x03\x04": (message("encoding.zip"), SAVE_AS_CSV),
@@ -85,8 +86,14 @@ class Lines:
                 what = message("rows.too_long", mib=self._most // 2**20)
                 self._fail(RowError(self.number, what, message("rows.own_line")))
                 yield ""  # a caller that stops here reads no further
+                begin = self.offset
                 while not raw.endswith(b"\n") and (raw := self._stream.readline(_BLOCK_BYTES)):
                     self.offset += len(raw)
+                    if self.offset - begin > _MOST_SKIPPED_BYTES:
+                        what = message("rows.too_long", mib=_MOST_SKIPPED_BYTES >> 20)
+                        self._fail(RowError(self.number, what, message("rows.own_line"), ends=True))
+                        yield ""
+                        return
                 continue
             try:
                 line = raw.decode("utf-8")
@@ -168,7 +175,8 @@ def with_line_feeds(stream: io.BufferedReader, file: Path) -> io.BufferedReader:
     if b"\r" not in sample or b"\n" in sample:
         return stream
     with file.open("rb") as whole:  # what follows decides, too: a text may hold such a character
-        if any(b"\n" in block for block in iter(partial(whole.read, _BLOCK_BYTES), b"")):
+        # No text has NUL: without it in mind, a sparse file of terabytes would be searched to its end.
+        if any(b"\n" in block or b"\0" in block for block in iter(partial(whole.read, _BLOCK_BYTES), b"")):
             return stream
     return io.BufferedReader(_Blocks(raw.replace(b"\r", b"\n") for raw in _blocks(stream)), SAMPLE_BYTES)
 

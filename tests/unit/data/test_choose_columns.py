@@ -16,6 +16,7 @@ from edgepack.data.choose_columns import choose_columns, labels_not_taken
 from edgepack.data.column_counts import Column
 from edgepack.data.draft.profile import profile
 from edgepack.data.files import format_of, opened
+from edgepack.data.record_forms import typed
 from edgepack.data.tables import read_rows
 from edgepack.data.tagged_tokens import sentences
 from edgepack.errors import RecipeInvalidError
@@ -422,3 +423,58 @@ def test_rows_within_objects_have_a_command_that_flattens_them(tmp_path: Path) -
     command = error.value.findings[0].fix.partition("convert it: ")[2].partition(", then")[0]
     subprocess.run(command, shell=True, cwd=tmp_path, check=True)
     assert chosen(tmp_path / "flat-a.jsonl") == ("data.content", "result.label")
+
+
+def test_a_command_writes_to_a_name_that_nothing_has_and_runs_nothing_of_the_folder(tmp_path: Path) -> None:
+    rows = "".join(f"{token},{tag}\n" for token, tag in [("北", "B-c"), ("京", "I-c"), ("很", "O")] * 9)
+    (tmp_path / "a.csv").write_text(f"word,tag\n{rows}", encoding="utf-8")
+    (tmp_path / "tokens-a.conll").symlink_to(tmp_path / "victim")
+    (tmp_path / "csv.py").write_text("open('ran', 'w')", encoding="utf-8")
+    with pytest.raises(RecipeInvalidError) as error:
+        choose_columns(profile(tmp_path / "a.csv"))
+    command = error.value.findings[0].fix.removeprefix("convert it: ").partition(", then")[0]
+    subprocess.run(command.replace("python3", shlex.quote(sys.executable), 1), shell=True, cwd=tmp_path, check=True)
+    assert (tmp_path / "tokens-a-2.conll").read_text("utf-8").startswith("北\tB-c\n")
+    assert not (tmp_path / "victim").exists()
+    assert not (tmp_path / "ran").exists()
+
+
+@pytest.mark.parametrize("name", ["-n.json", "FS=x.json"])
+def test_the_name_of_a_file_is_no_option(name: str) -> None:
+    assert typed(name) == shlex.quote(f"./{name}")
+
+
+def test_a_table_of_tokens_without_a_header_loses_none(tmp_path: Path) -> None:
+    rows = "".join(f"{token},{tag}\n" for token, tag in [("浙", "B-c"), ("商", "I-c"), ("很", "O")] * 9)
+    (tmp_path / "a.csv").write_text(rows, encoding="utf-8")
+    with pytest.raises(RecipeInvalidError) as error:
+        choose_columns(profile(tmp_path / "a.csv"))
+    command = error.value.findings[0].fix.removeprefix("convert it: ").partition(", then")[0]
+    subprocess.run(command.replace("python3", shlex.quote(sys.executable), 1), shell=True, cwd=tmp_path, check=True)
+    assert (tmp_path / "tokens-a.conll").read_text("utf-8").count("B-c") == 9
+
+
+@pytest.mark.parametrize(("tags", "first"), [(["B", "M", "E", "S"], "B-word"), (["n", "v", "a", "d"], "B-n")])
+def test_tags_without_types_have_a_command(tmp_path: Path, tags: list[str], first: str) -> None:
+    content = "\n\n".join(
+        "\n".join(f"{token}\t{tag}" for token, tag in zip("在北京很", tags, strict=True)) for _ in "12"
+    )
+    (tmp_path / "a.txt").write_text(content, encoding="utf-8")
+    with pytest.raises(RecipeInvalidError) as error:
+        profile(tmp_path / "a.txt")
+    subprocess.run(error.value.findings[0].fix.partition(": ")[2], shell=True, cwd=tmp_path, check=True)
+    assert (tmp_path / "tokens-a.conll").read_text("utf-8").startswith(f"在\t{first}\n")
+
+
+def test_lists_of_tags_without_lists_of_tokens_are_refused(tmp_path: Path) -> None:
+    tags: list[object] = [json.dumps(["B-x", "O"]) for _ in TEXTS]
+    assert "no column the lists of their tokens" in refused(file(tmp_path, WORDS, tags, header="sentence\ttag"))
+
+
+def test_rows_that_nobody_annotated_are_left_out(tmp_path: Path) -> None:
+    labels: list[object] = [[] if number % 5 == 0 else ["ab"[number % 2]] for number in range(24)]
+    found = profile(json_lines(tmp_path, WORDS, labels, names="text label"))
+    assert choose_columns(found) == Columns()
+    log = FindingLog(found.file)
+    assert len(list(read_rows(found.file, Columns(), log))) == 19
+    assert next(finding.severity for finding in log.findings()) == "warning"

@@ -73,6 +73,11 @@ def test_no_lines_confuse_the_guesses(lines: list[str]) -> None:
             (("，", "、", ",", "/"), ["a", "b", "c"]),
         ),
         (["a|b", "b|c", "a", "b", "c", "a|c", "c|a", "b|a", "c|b"], None),  # one separator
+        (
+            ["a，b", "a、c", "c,b", "b,a", "a,b、c", "c 、a", "a", "b", "c，a", "b、c", "b，c", "其他"],
+            (("，", "、", ","), ["a", "b", "c", "其他"]),
+        ),
+        (["x##1,y##2", "y##1,x##2", "x##1", "y##2", "x##2,y##2", "y##1,x##1"], None),  # parts of names
         (["价格，贵", "服务、好", "房间/大"], None),  # the parts do not recur
         ([], None),
     ],

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from edgepack.data.files import explained, filled_lines, format_of, opened
 from edgepack.recipe.findings import Finding
-from edgepack_runtime.rows.formats import LINES, TABLE, TAGGED, RowFormat
+from edgepack_runtime.rows.formats import JSON, LINES, TABLE, TAGGED, RowFormat
 from edgepack_runtime.rows.lines import RowError
 
 
@@ -101,3 +101,12 @@ def test_any_bytes_are_lines_or_a_finding(tmp_path: Path, raw: bytes, encoding: 
     read = list(lines(made(tmp_path, raw), encoding))
     assert all(isinstance(line, str) for line in read[:-1])
     assert all(line.count("\n") <= 1 if isinstance(line, str) else line.reason for line in read)
+
+
+@pytest.mark.parametrize(
+    ("content", "kind"),
+    [("text\tlabel\n好\ta\n", TABLE), ("北\tB-c\n京\tI-c\n\n好\tO\n", TAGGED), ('{"text": "好"}\n', JSON), ("", TABLE)],
+)
+def test_a_txt_shows_its_format(tmp_path: Path, content: str, kind: str) -> None:
+    (tmp_path / "train.txt").write_text(content, encoding="utf-8")
+    assert format_of(tmp_path / "train.txt").kind == kind

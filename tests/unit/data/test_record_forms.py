@@ -62,7 +62,7 @@ REGION = result("ner", start=0, end=2, text="北京", labels=["地名"])
 )
 def test_tasks_of_label_studio_have_a_key_for_each_tag(record: dict[str, Any], expected: dict[str, Any]) -> None:
     raw = io.BufferedReader(io.BytesIO(json.dumps(record).encode()))
-    assert list(records(Rows(raw, "a.jsonl", BY_SUFFIX[".jsonl"]))) == [(1, expected)]
+    assert list(records(Rows(raw, "a.jsonl", BY_SUFFIX[".jsonl"]), Path("a.jsonl"))) == [(1, expected)]
 
 
 @pytest.mark.parametrize(
@@ -225,7 +225,7 @@ def test_many_keys_of_the_data_are_not_listed_for_each_tag(monkeypatch: pytest.M
     monkeypatch.setattr(json_levels, "require_flat", lambda found, brackets: None)  # looks at each value once
     sys.setprofile(lambda frame, event, argument: calls.append(event))
     try:
-        [(_, record)] = records(rows)
+        [(_, record)] = records(rows, Path("a.jsonl"))
     finally:
         sys.setprofile(None)
     assert isinstance(record, Annotated)

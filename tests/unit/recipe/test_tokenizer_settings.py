@@ -100,3 +100,17 @@ def test_ids_of_added_tokens_behind_a_hole_are_not_those_of_the_file(tmp_path: P
         (tmp_path / "tokenizer.json").write_text(json.dumps(fast), encoding="utf-8")
         problems = checked_vocabulary(tmp_path, 9)[1]
         assert ["an id without a word" in problem for problem in problems] == [True] * hole
+
+
+@pytest.mark.parametrize(
+    ("added", "words"),
+    [
+        ({"长" * 65: 6}, "at most 64 characters"),
+        ({f"[{number}]": number for number in range(1001)}, "1,001 added tokens"),
+        ({"[X]": 10**5000}, ""),
+    ],
+)
+def test_added_tokens_have_limits(tmp_path: Path, added: dict[str, int], words: str) -> None:
+    digits = json.dumps(dict.fromkeys(added, 0)).replace(": 0", f": {'1' * 5000}") if not words else json.dumps(added)
+    folder = write(tmp_path, added_tokens=digits)
+    assert any(words in problem for problem in tokenizer_problems(folder))

@@ -15,7 +15,7 @@ from edgepack.data.column_counts import MAX_VALUES, Column, FileProfile, counted
 from edgepack.data.detect import looks_like_a_row, looks_tagged
 from edgepack.data.files import explained, filled_lines, format_of, no_progress, opened, refuse_empty
 from edgepack.data.header import fields_of
-from edgepack.data.record_forms import Annotated, by_jq, nested_table, records, refuse_others
+from edgepack.data.record_forms import Annotated, by_jq, nested_table, records, refuse_others, target_for, typed
 from edgepack.data.tables import cells
 from edgepack.errors import RecipeInvalidError
 from edgepack.messages import message
@@ -54,6 +54,8 @@ _FROM_SLASHES: Final = (
     '{for(i=1;i<=NF;i++){n=split($i,p,"/"); t=p[n]; print substr($i,1,length($i)-length(t)-1) "\\t" '
     '(t~/^[oO]$/ ? "O" : t~/^[BIESM]-/ ? t : "B-" t)} print ""}'
 )
+_BARE_TAG: Final = re.compile(r"[A-Za-z]{1,8}")
+_SHORT_TOKEN: Final = 3  # characters on average
 _ALIKE: Final = 0.9  # of the lines of a sample have one form
 _SAMPLE_BYTES: Final = 2**20
 
@@ -122,21 +124,22 @@ def _form(file: Path, encoding: str) -> RowFormat:
     first = next((line for line in sample if line.strip()), "")
     if first.startswith("["):
         text = "".join(sample)
-        refuse_others(1, re.findall(r'"(\w+)"\s*:', text), file.name)  # lists of lists, as C3 has them
+        refuse_others(1, re.findall(r'"(\w+)"\s*:', text), file)  # lists of lists, as C3 has them
         if _LISTS.match(text):
             program = _OF_SPACY if _SPACY.search(text) else _OF_LISTS
-            command = by_jq(program, file.name, f"rows-{file.stem}.jsonl")
+            command = by_jq(program, file, target_for(file, "rows", ".jsonl"))
             raise RowError(1, "is a list of lists, without names", message("encoding.convert", command=command))
     if first.startswith("[") or isinstance(parse_object(1, first), dict):
         return RowFormat(JSON, encoding=encoding)
-    if looks_tagged(sample):
+    is_csv_of_commas = file.suffix.lower() == ".csv" and "," in first
+    if not is_csv_of_commas and looks_tagged(sample):
         return RowFormat(TAGGED, encoding=encoding)
     found = likely_separator(sample)
     if first.startswith(_FASTTEXT):
-        command = f"awk {quote(_FROM_FASTTEXT)} {quote(file.name)} > {quote(f'rows-{file.stem}.tsv')}"
+        command = f"awk {quote(_FROM_FASTTEXT)} {typed(file.name)} > {typed(target_for(file, 'rows', '.tsv'))}"
         raise RowError(1, message("draft.fasttext"), message("encoding.convert", command=command))
     if first.startswith("{"):
-        command = by_jq(".", file.name, f"lines-{file.stem}.jsonl")
+        command = by_jq(".", file, target_for(file, "lines", ".jsonl"))
         raise RowError(1, message("draft.object_of_lines"), message("rows.one_per_line", command=command))
     if (named := _named_form(sample, file)) is not None:
         raise named
@@ -155,19 +158,32 @@ def _form(file: Path, encoding: str) -> RowFormat:
 def _named_form(sample: Sequence[str], file: Path) -> RowError | None:
     """The error about lines in another form, with the command that converts them; None if they have none of these."""
     filled = [line.strip() for line in sample if line.strip()]
+    target = target_for(file, "tokens", ".conll")
     if len({line.count(_BARS) for line in filled}) == 1 and _BARS in filled[0]:
-        command = f"awk -F{_BARS} -v OFS='\\t' '{{$1=$1}} 1' {quote(file.name)} > {quote(f'rows-{file.stem}.tsv')}"
+        command = (
+            f"awk -F{_BARS} -v OFS='\\t' '{{$1=$1}} 1' {typed(file.name)} > {typed(target_for(file, 'rows', '.tsv'))}"
+        )
         return RowError(1, f"has {_BARS} between its fields", message("encoding.convert", command=command))
     if sum(_SLASHED.fullmatch(line) is not None for line in filled) >= _ALIKE * len(filled):
-        command = f"awk {quote(_FROM_SLASHES)} {quote(file.name)} > {quote(f'tokens-{file.stem}.conll')}"
+        command = f"awk {quote(_FROM_SLASHES)} {typed(file.name)} > {typed(target)}"
         return RowError(1, "has words with their tags, as in 北京/ns", message("encoding.convert", command=command))
+    pairs = [line.split() for line in filled]
+    if len(sample) > len(filled) and all(len(pair) == 2 for pair in pairs):  # sentences, with blank lines between them
+        tags, characters = {tag for _, tag in pairs}, sum(len(token) for token, _ in pairs)
+        if all(map(_BARE_TAG.fullmatch, tags)) and characters <= _SHORT_TOKEN * len(pairs):
+            places = tags <= {"B", "M", "E", "S", "I", "O"}
+            tag = '$2=="O" ? "O" : $2 "-word"' if places else '"B-" $2'
+            code = '{print NF ? $1 "\\t" (' + tag + ') : ""}'
+            command = f"awk {quote(code)} {typed(file.name)} > {typed(target)}"
+            what = "has a token and a tag without a type on each line"
+            return RowError(1, what, message("encoding.convert", command=command))
     return None
 
 
 def _of_records(file: Path, form: RowFormat, lines: Rows) -> FileProfile:
     columns: dict[str, Column] = {}
     rows, record = 0, None
-    for _, record in records(lines):
+    for _, record in records(lines, file):
         if isinstance(record, RowError):
             continue  # reported when the rows are read
         rows += bool(record)
@@ -180,7 +196,7 @@ def _of_records(file: Path, form: RowFormat, lines: Rows) -> FileProfile:
                 columns[name].is_result |= name in results
     if rows == 1 and isinstance(record, Mapping) and (found := nested_table(record)) is not None:
         what, programs = found
-        command = " && ".join(by_jq(code, file.name, f"{name}-{file.stem}.jsonl") for name, code in programs.items())
+        command = " && ".join(by_jq(code, file, target_for(file, name, ".jsonl")) for name, code in programs.items())
         raise RowError(1, f"is one JSON object that holds {what}", message("encoding.convert", command=command))
     return FileProfile(file, form, True, rows, tuple(columns.values()))
 
@@ -192,7 +208,7 @@ def _of_cells(file: Path, form: RowFormat, lines: Rows) -> FileProfile:
     next_rows = list(islice(below, SAMPLE_ROWS))
     header = not looks_like_a_row(first, next_rows)
     if header:
-        refuse_others(1, first, file.name)
+        refuse_others(1, first, file)
     names = [name.strip() for name in first] if header else [str(number) for number in range(1, len(first) + 1)]
     found = counted_cells(file, form, names, chain([] if header else [first], next_rows, below), header=header)
     if not found.rows and not log.ended:

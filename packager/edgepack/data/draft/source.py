@@ -31,6 +31,7 @@ from edgepack_runtime.rows.formats import JSON, SEPARATORS, TAGGED, RowFormat
 from edgepack_runtime.rows.lines import RowError
 
 _ENCODINGS: Final = {"utf-8": "UTF-8"} | {encoding.codec: encoding.name for encoding in CONVERTED}
+_MOST_UNREAD: Final = 8  # that are named
 _MOST_SHEETS: Final = 8  # that are looked at for a table
 
 
@@ -48,6 +49,7 @@ class DraftSource:
     facts: SplitFacts
     label_separator: LabelSeparator = "|"
     findings: tuple[Finding, ...] = ()
+    unread: tuple[str, ...] = ()  # names of columns that are neither texts nor answers
 
     @property
     def plain(self) -> bool:
@@ -93,9 +95,12 @@ class DraftSource:
             columns.append(message("draft.flags", names=listed(map(visible, flags))))
         elif self.columns.answer == "labels" and self.form.separator is not None:
             separators = (self.label_separator,) if isinstance(self.label_separator, str) else self.label_separator
-            columns[-1] = message("draft.between", column=columns[-1], separators=listed(separators))
+            columns[-1] = message("draft.between", column=columns[-1], separators=listed(map(visible, separators)))
         task = [] if self.columns.wanted.keys() == {"text", "label"} else [self.columns.task]
         parts = [*(message("list.comma", parts=each) for each in (form, columns)), *task]
+        if self.unread:
+            shown = [*map(visible, self.unread[:_MOST_UNREAD]), *(["..."] if len(self.unread) > _MOST_UNREAD else [])]
+            parts.append(message("draft.unread", names=listed(shown)))
         return message("draft.about", file=str(self.file), parts=parts)
 
     @property
@@ -145,4 +150,10 @@ def look_at(name: SplitName, file: Path, progress: Progress) -> DraftSource:
     if others := labels_not_taken(found, columns):
         reason = message("draft.alike", others=listed(map(visible, others)), taken=visible(columns.label))
         alike.append(Finding("warning", file, None, reason, message("draft.one_each")))
-    return DraftSource(file, found.form, found.header, columns, facts, separator, tuple(alike))
+    read = {
+        *columns.texts.values(),
+        *columns.wanted.values(),
+        *(columns.labels if isinstance(columns.labels, tuple) else ()),
+    }
+    unread = tuple(one.name for one in found.columns if found.header and one.name and one.name not in read)
+    return DraftSource(file, found.form, found.header, columns, facts, separator, tuple(alike), unread)

@@ -42,7 +42,7 @@ from edgepack.recipe.encoder_shapes import (
     is_huggingface_folder,
     kept_heads,
     known_fields,
-    parameters,
+    parameters_at_once,
     read_config,
     shape_of_config,
     shape_of_folder,
@@ -361,8 +361,8 @@ def _check_folder(folder: Path) -> None:
     shape = shape_of_folder(folder) or shape_of_config(fields)  # a number of heads that cannot be is refused later
     if shape is None or not is_file(weights):
         return
-    # Of a model that was pruned in width, one layer at a time has all heads (`_WidthPruned`).
-    made = parameters(shape, labels=0) + 4 * shape.hidden * (shape.hidden - shape.attention)
+    made = parameters_at_once(shape)
+    huggingface.require_size(weights)
     if made > weights.stat().st_size:
         raise StageFailedError(
             f"{folder / CONFIG_FILE} describes another model than {PADDLE_WEIGHTS} holds",

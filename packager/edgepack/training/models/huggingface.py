@@ -17,7 +17,7 @@ from paddlenlp.transformers import ErnieConfig
 from safetensors import SafetensorError, deserialize
 
 from edgepack.errors import StageFailedError
-from edgepack.recipe.encoder_shapes import parameters, read_config, shape_of_config
+from edgepack.recipe.encoder_shapes import MOST_WEIGHT_BYTES, parameters_at_once, read_config, shape_of_config
 from edgepack.recipe.huggingface_config import (
     CHECKPOINT_FIX,
     MAX_EPSILON,
@@ -57,7 +57,7 @@ def load(folder: Path, kind: Any, n_labels: int) -> Any:
         raise _refusal(folder, problems, CHECKPOINT_FIX)
     config, found = paddlenlp_config(fields), read(weights)
     shape = shape_of_config(config)
-    if shape is None or parameters(shape, labels=0) > weights.stat().st_size:
+    if shape is None or parameters_at_once(shape) > sum(weight.nbytes for weight in found.values()):
         problem = f"config.json describes another model than {weights.name} holds"  # memory would be made for that one
         raise _refusal(folder, [problem], "copy both files of the same model")
     network = kind(ErnieConfig(**config, num_labels=n_labels))
@@ -97,6 +97,7 @@ def read(file: Path) -> dict[str, Array]:
     Raises:
         StageFailedError: it cannot be read.
     """
+    require_size(file)
     if file.suffix == ".pdparams":
         return {name: _float32(weight) for name, weight in paddle_file.read(file).items()}
     if file.suffix != ".safetensors":
@@ -109,6 +110,14 @@ def read(file: Path) -> dict[str, Array]:
         }
     except (OSError, SafetensorError, KeyError, ValueError) as error:
         raise StageFailedError(f"{file} cannot be read", why=str(error), fix="copy the file again") from error
+
+
+def require_size(file: Path) -> None:
+    """Raise a StageFailedError if a file of weights is larger than any model that can be used."""
+    size = file.stat().st_size
+    if size > MOST_WEIGHT_BYTES:
+        why = f"it has {size / 2**30:,.1f} GiB, and at most {MOST_WEIGHT_BYTES >> 30} GiB are read"
+        raise StageFailedError(f"{file} cannot be read", why=why, fix="give a smaller model")
 
 
 def _float32(weight: Array) -> Array:

@@ -444,6 +444,16 @@ def test_kept_tokens_are_whole_wherever_they_stand(tmp_path: Path) -> None:
         ErnieTokenizer(vocab, TokenizerConfig(kept_tokens=("[X]",)))
 
 
+def test_a_kept_token_that_begins_with_another_is_not_cut_by_a_part(tmp_path: Path) -> None:
+    vocab = write_vocab(tmp_path, "[PAD]\n[UNK]\n[CLS]\n[SEP]\n好\n糖尿\n糖尿病人")
+    tokenizer = ErnieTokenizer(vocab, TokenizerConfig(kept_tokens=("糖尿", "糖尿病人")))
+    for before in range(40):
+        for max_length in (3, 4, 8, 64):
+            whole = [2, *[4] * before, 6, 6]
+            found = tokenizer.encode(["好" * before + "糖尿病人糖尿病人"], max_length)[0]
+            assert found[:-1] == whole[: max_length - 1]
+
+
 # --- memory ---------------------------------------------------------------------------------------------------
 
 

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from edgepack_runtime.rows import lines as module
-from edgepack_runtime.rows.lines import Lines, RowError, as_utf8, open_stream, refuse_non_text
+from edgepack_runtime.rows.lines import Lines, RowError, as_utf8, open_stream, refuse_non_text, with_line_feeds
 
 
 def read(raw: bytes, encoding: str = "utf-8", **limits: int) -> list[str | int | None]:
@@ -96,3 +96,15 @@ def test_every_byte_is_counted_as_it_is_read(tmp_path: Path, monkeypatch: pytest
 def test_any_bytes_are_lines(raw: bytes, encoding: str) -> None:
     raw = codecs.BOM_UTF16_LE + raw if encoding == "utf-16" else raw
     assert all(line is not None and (isinstance(line, int) or line.count("\n") <= 1) for line in read(raw, encoding))
+
+
+def test_a_sparse_file_is_not_searched_to_its_end(tmp_path: Path) -> None:
+    for begin in (b"text\rb\r", b"a long line"):
+        with (tmp_path / "a.txt").open("wb") as file:
+            file.write(begin)
+            file.truncate(1 << 42)
+        with open_stream(tmp_path / "a.txt") as stream:
+            lines = Lines(with_line_feeds(stream, tmp_path / "a.txt"), 1 << 16)
+            errors = [lines.error() for _ in lines if lines.failed]
+        assert errors[-1].ends
+        assert lines.offset < 2 << 30
