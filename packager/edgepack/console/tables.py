@@ -43,6 +43,7 @@ STYLES: Final = {
 }
 COLUMN_GAP: Final = 2  # between two columns of `table`
 SHORT_DIGEST: Final = 12  # characters that tell results apart
+_OF_WORDS: Final = ("note", "before", "after", "candidate", "limits", "wheels", "device's glibc", "interpreter")  # fold
 _NUMERIC: Final = (
     "MiB",
     "packed MiB",
@@ -178,7 +179,7 @@ def table(live: bool, first: str, *columns: str) -> Table:
     made.add_column(column_head(first), no_wrap=True)
     for name in columns:
         justify: JustifyMethod = "right" if name in _NUMERIC else "left"
-        if name in ("note", "before", "after", "candidate"):
+        if name in _OF_WORDS:
             made.add_column(column_head(name), overflow="fold")
         else:  # a cut figure ends in an ellipsis, so that it is not misread
             made.add_column(column_head(name), justify=justify, no_wrap=True, overflow="ellipsis")

@@ -49,9 +49,9 @@ def accuracy(rows: Sequence[LedgerRow], gate: Mapping[str, Any] | None = None) -
             chart.line([(low, y), (high, y)], "accent")
             chart.dot((value, y), "accent filled")
             chart.text((value, y), quantity(row.score.value, unit, with_unit=False), above=8)
-        for _, value in limits:
+        for sign, value in limits:
             chart.limit("x", factor * value)
-        chart.title(", ".join(f"{sign} {quantity(value, unit)}" for sign, value in limits))
+            chart.name_limit(factor * value, f"{sign} {quantity(value, unit)}")
         return chart.drawing()
 
     return svg.in_widths(drawn)

@@ -158,6 +158,12 @@ class Chart:
         """Text in the corner above, of the limits."""
         self._add("text", words, x=self._width - 2, y=_TEXT + 2, text_anchor="end", look="limit")
 
+    def name_limit(self, value: float, words: str) -> None:
+        """Text over the line of a limit on the axis `x`."""
+        x = self._place((value, self._y.low))[0]
+        left = x < (self._left + self._width) / 2
+        self._add("text", words, x=x, y=_TEXT + 2, text_anchor="start" if left else "end", look="limit")
+
     def limit(self, axis: str, value: float) -> str:
         """Draw the limit of a gate on the axis `x` or `y`; return "", or an arrow towards one outside of the chart."""
         shown = self._x if axis == "x" else self._y

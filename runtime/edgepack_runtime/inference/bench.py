@@ -20,7 +20,7 @@ from edgepack_runtime.schema.conditions import Conditions
 from edgepack_runtime.schema.fields import to_json
 from edgepack_runtime.stats import intervals
 from edgepack_runtime.util import columns
-from edgepack_runtime.util.progress import Log
+from edgepack_runtime.util.progress import Log, Pace
 from edgepack_runtime.util.texts import Item
 
 WARM_UP_TEXTS = 20
@@ -56,6 +56,7 @@ def take_turns(
         for text in texts[:WARM_UP_TEXTS]:
             predictor.predict(text)
     result: List[List[List[Split]]] = [[] for _ in predictors]
+    pace = Pace()
     for number in range(rounds):
         splits: List[List[Split]] = [[] for _ in predictors]
         for position, text in enumerate(texts):
@@ -65,7 +66,8 @@ def take_turns(
         for model, one in enumerate(splits):
             result[model].append(one)
         medians = ", ".join(f"{p50_ms(one):.3f} ms" for one in splits)
-        progress(f"round {number + 1} of {rounds}: {medians}")
+        if pace.is_due() or number + 1 == rounds:
+            progress(f"round {number + 1} of {rounds}: {medians}")
     return result
 
 

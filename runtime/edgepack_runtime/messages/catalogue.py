@@ -625,6 +625,15 @@ TEMPLATES: Mapping[str, Tuple[str, str]] = {
     # Of the verbs.
     "doctor.can": ("this device can run {name} {version}", "该设备可以运行 {name} {version}"),
     "doctor.cannot": ("this device cannot run {name} {version}", "该设备无法运行 {name} {version}"),
+    "serve.no_token": (
+        "{address} can be reached from other machines, and no token is set",
+        "其他机器可以访问 {address}，但没有设置令牌",
+    ),
+    "serve.anyone": ("anyone who can send a request could use this server", "任何能发送请求的人都可以使用此服务"),
+    "serve.give_token": (
+        "put a token into a file (--token-file FILE) or into {variable}, or leave out --host",
+        "把令牌写入文件（--token-file FILE）或环境变量 {variable}，或去掉 --host",
+    ),
     "verify.intact": ("ok: {name} {release}: {n} files, all intact", "校验通过：{name} {release}：{n} 个文件全部完好"),
     "verify.signed": ("signed by {by}, {key}", "签名者 {by}，{key}"),
     "install.installed": ("installed: {release} is active", "安装完成：当前版本为 {release}"),

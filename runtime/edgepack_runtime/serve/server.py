@@ -31,6 +31,7 @@ import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from edgepack_runtime.errors import EnvironmentUnfitError, UsageError
+from edgepack_runtime.messages import message
 from edgepack_runtime.serve import app as application
 from edgepack_runtime.serve import logs
 from edgepack_runtime.serve.middleware import Middleware
@@ -197,9 +198,9 @@ def check_bound(sock: socket.socket, settings: Settings) -> None:
     address = sock.getsockname()[0]
     if not ipaddress.ip_address(address.partition("%")[0]).is_loopback:
         raise UsageError(
-            f"{address} can be reached from other machines, and no token is set",
-            why="anyone who can send a request could use this server",
-            fix=f"put a token into a file (--token-file FILE) or into {TOKEN_VARIABLE}, or leave out --host",
+            message("serve.no_token", address=address),
+            why=message("serve.anyone"),
+            fix=message("serve.give_token", variable=TOKEN_VARIABLE),
         )
 
 

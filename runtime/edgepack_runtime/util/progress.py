@@ -29,18 +29,19 @@ class Progress:
         self._stream = sys.stderr if stream is None else stream
         self._terminal = self._stream.isatty()
         self._begin = self._last = time.monotonic()
-        self._from: Optional[int] = None  # `done` of an interrupted run before this one
+        self._from: Optional[int] = None  # `done` at the first report: what came before was no work of this run
+        self._since = self._begin  # the time of the first report
         self._width = 0
 
     def update(self, count: int, before: int, done: int) -> None:
         """Report `count` units so far, `before` of them by an earlier run, and `done` of the total."""
         now = time.monotonic()
         if self._from is None:
-            self._from = done
+            self._from, self._since = done, now
         if self._quiet or now - self._last < (_TERMINAL_S if self._terminal else LOG_S):
             return
         self._last = now
-        self._show(self._text(count, (count - before) / (now - self._begin), done, now - self._begin))
+        self._show(self._text(count, (count - before) / (now - self._begin), done, now - self._since))
 
     def close(self) -> None:
         """End the updated line."""
