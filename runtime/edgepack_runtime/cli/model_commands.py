@@ -55,12 +55,12 @@ def check(options: argparse.Namespace) -> List[str]:
         from edgepack_runtime.batch import inputs
         from edgepack_runtime.rows.formats import OUTPUT_SUFFIXES, TABLES
 
+        if options.input:
+            inputs.check_file(options.input)
         if options.label_column is not None and not (
             options.output and options.input and options.input.suffix.lower() in TABLES
         ):
             raise _no_table_of_labels()
-        if options.input:
-            inputs.check_file(options.input)
         if options.output:
             _check_output(options.output, options.input)
             if options.output.suffix.lower() not in OUTPUT_SUFFIXES:
