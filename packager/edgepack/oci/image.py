@@ -11,6 +11,7 @@ its golden rows. There is no shell. The folder is the same for every release, so
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -43,6 +44,7 @@ from edgepack_runtime.util.fs import replacing
 APP: Final = "app"
 USER: Final = 65532  # `nonroot` of other images from scratch
 PORT: Final = 8000
+_CHANGED: Final = "it changed after it was checked"
 _SBOM_TYPE: Final = "application/vnd.cyclonedx+json"
 _LICENSES: Final = "licenses/"
 _CREATED: Final = "1970-01-01T00:00:00Z"
@@ -149,7 +151,20 @@ class _OpenBundle(NamedTuple):
         return cls(path, archive, manifest, raw, signature, None if made is None else made.key.fingerprint)
 
     def common_files(self) -> Iterator[tuple[FileEntry, Iterator[bytes]]]:
-        return extract.contents(self.archive, self.manifest, "")
+        return self.files("")
+
+    def files(self, machine: str) -> Iterator[tuple[FileEntry, Iterator[bytes]]]:
+        """The files for a machine, each compared with the manifest again: a disk may return other bytes by now."""
+        for entry, chunks in extract.contents(self.archive, self.manifest, machine):
+            yield entry, self._as_listed(entry, chunks)
+
+    def _as_listed(self, entry: FileEntry, chunks: Iterator[bytes]) -> Iterator[bytes]:
+        digest = hashlib.sha256()
+        for data in chunks:
+            digest.update(data)
+            yield data
+        if digest.hexdigest() != entry.sha256:
+            raise self.archive.damaged(entry.path, _CHANGED)
 
     def labels(self) -> dict[str, str]:
         labels = {
@@ -228,7 +243,7 @@ def _engine(bundle: _OpenBundle, machine: str) -> Iterator[TarEntry]:
     yield TarEntry(f"{here.loader_folder}/{here.loader}", 0o777, link=f"{python}/bin/ld.so")
     yield TarEntry(f"lib/{here.triplet}", 0o777, link=f"{python}/lib")
     yield TarEntry("tmp", 0o1777, is_folder=True)
-    for entry, chunks in extract.contents(bundle.archive, bundle.manifest, machine):
+    for entry, chunks in bundle.files(machine):
         if not _is_of_model(entry.path):
             yield TarEntry(f"{APP}/{entry.path}", interpreter.mode(entry.path), entry.size, chunks)
 
@@ -336,7 +351,11 @@ def _index(collected: ImageLayout, images: Sequence[Image], bundles: Sequence[_O
 
 
 def _sbom(collected: ImageLayout, image: Image, bundle: _OpenBundle) -> Descriptor:
-    sbom = collected.add(_SBOM_TYPE, bundle.archive.read(SBOM_NAME, contract.MAX_MANIFEST_BYTES))
+    raw = bundle.archive.read(SBOM_NAME, contract.MAX_MANIFEST_BYTES)
+    listed = next((one.sha256 for one in bundle.manifest.files if one.path == SBOM_NAME), None)
+    if hashlib.sha256(raw).hexdigest() != listed:
+        raise bundle.archive.damaged(SBOM_NAME, _CHANGED)
+    sbom = collected.add(_SBOM_TYPE, raw)
     document = {
         "schemaVersion": 2,
         "mediaType": layout.MANIFEST,

@@ -32,6 +32,7 @@ _TOKENIZER_DEFAULTS: Final[Mapping[str, Any]] = {
     "padding_side": "right",
 }
 _MOST_ADDED: Final = 1000  # tokens, each of so many characters at most
+_MOST_CHARACTERS: Final = 4096
 _LONGEST_ADDED: Final = 64
 _MOST_DIGITS: Final = 10  # of an id
 _OPTIONS: Final = ("lstrip", "rstrip", "single_word")  # of an added token: what may stand beside it
@@ -127,8 +128,10 @@ def kept_tokens(folder: Path) -> list[str]:
 def _added_problems(folder: Path, lower: object) -> Iterator[str]:
     """Why an added token cannot be kept whole as the tokenizer of the folder does it."""
     added = _added_tokens(folder)
-    if len(added) > _MOST_ADDED:
-        yield f"there are {len(added):,} added tokens, and {_MOST_ADDED:,} at most are supported"
+    size = sum(map(len, added))
+    if len(added) > _MOST_ADDED or size > _MOST_CHARACTERS:  # all are sought at each character of a text
+        most = f"{_MOST_ADDED:,} of {_MOST_CHARACTERS:,} characters together"
+        yield f"there are {len(added):,} added tokens of {size:,} characters, and at most {most} are supported"
     for token, one in added.items():
         if len(token) > _LONGEST_ADDED or has_surrogate(token):
             yield f"the added token {shown(token)} is not a text of at most {_LONGEST_ADDED} characters"

@@ -258,3 +258,30 @@ def test_an_image_names_the_key_that_signed_alone(bundle: Path, tmp_path: Path) 
     with pytest.raises(BundleInvalidError):
         image.write([forged], tmp_path / "forged.tar", model_only=False, progress=SILENT)
     assert not (tmp_path / "forged.tar").exists()
+
+
+@pytest.mark.parametrize("name", ["__main__.py", "sbom.cdx.json"])
+def test_bytes_that_change_after_the_check_are_not_packed(
+    bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    read, chunks = Archive.read, Archive.chunks
+    checked: list[bool] = []
+    open_bundle = image._OpenBundle.open
+
+    def opened(*given: Any) -> Any:
+        found = open_bundle(*given)
+        checked.append(True)
+        return found
+
+    def other(self: Archive, *given: Any) -> Any:
+        found = read(self, *given)
+        return b"{}" if checked and given[0] == name else found
+
+    def others(self: Archive, member: Any) -> Any:
+        yield from (b"x" * member.size,) if checked and member.path == name else chunks(self, member)
+
+    monkeypatch.setattr(image._OpenBundle, "open", opened)
+    monkeypatch.setattr(Archive, "read", other)
+    monkeypatch.setattr(Archive, "chunks", others)
+    with pytest.raises(BundleInvalidError, match="changed after it was checked"):
+        image.write([bundle], tmp_path / "a.tar", model_only=False, progress=SILENT)

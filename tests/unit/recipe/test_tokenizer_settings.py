@@ -107,6 +107,7 @@ def test_ids_of_added_tokens_behind_a_hole_are_not_those_of_the_file(tmp_path: P
     [
         ({"长" * 65: 6}, "at most 64 characters"),
         ({f"[{number}]": number for number in range(1001)}, "1,001 added tokens"),
+        ({f"{'长' * 60}{number}": number for number in range(100)}, "100 added tokens"),
         ({"[X]": 10**5000}, ""),
     ],
 )
