@@ -43,6 +43,7 @@ _SENTENCE_NAME: Final = re.compile(r"sent|doc|句|(?:^|[_ ])id$", re.IGNORECASE)
 _ROW_NAME: Final = re.compile(rf"{_SENTENCE_NAME.pattern}|编号|序号|^(?:index|no|nr)$", re.IGNORECASE)  # numbers rows
 _MEDIUM: Final = re.compile(r"\.(?:jpe?g|png|gif|bmp|webp|tiff?|wav|mp3|mp4)(?:\?|$)", re.IGNORECASE)
 _FLAT: Final = '[paths(scalars) as $p | {key: ($p | map(tostring) | join(".")), value: getpath($p)}] | from_entries'
+_AS_LISTS: Final = 'write each row as lists: {"tokens": ["北", "京"], "tags": ["B-city", "I-city"]}'
 _SHORTEST_TEXT: Final = 6  # characters on average of the second of two texts; a name has fewer
 
 
@@ -156,13 +157,11 @@ def _tokens(found: FileProfile, answers: FileProfile) -> Columns | None:
         return Columns(tokens=tokens.name, tags=tags.name)
     if tags is not None and tags.of_words:
         text = _text(found, tags)
-        if tokens is None and (text is None or tags.items < _TAGGED_SHARE * tags.of_words * text.mean_length):
-            reason = f"`{visible(tags.name)}` holds lists of tags, and no column the lists of their tokens"
-            fix = 'write the tokens as lists, too: {"tokens": ["北", "京"], "tags": ["B-city", "I-city"]}'
-            raise _refusal(found, reason, fix)
         if text is not None and tags.items >= _TAGGED_SHARE * tags.of_words * text.mean_length:
             reason = f"`{visible(tags.name)}` has a tag for each character of `{visible(text.name)}`, which is no list"
             raise _refusal(found, reason, _as_tokens(found, text, tags))
+        reason = f"`{visible(tags.name)}` holds lists of tags, and no column the lists of their tokens"
+        raise _refusal(found, reason, _AS_LISTS)
     odd = [
         column.name
         for column in answers.columns
@@ -186,7 +185,7 @@ def _tokens(found: FileProfile, answers: FileProfile) -> Columns | None:
 def _as_tokens(found: FileProfile, text: Column, tags: Column) -> str:
     """The command that writes texts with a tag for each character as lists of tokens and tags."""
     if found.form.kind != JSON:
-        return 'write each row as lists: {"tokens": ["北", "京"], "tags": ["B-city", "I-city"]}'
+        return _AS_LISTS
     keys = [json.dumps(one.name, ensure_ascii=False) for one in (text, tags)]
     row = f'{{tokens: (.[{keys[0]}] | split("")), tags: .[{keys[1]}]}}'
     target = target_for(found.file, "tokens", ".jsonl")
@@ -200,7 +199,7 @@ def _are_spaced_tags(values: Collection[str]) -> bool:
 def _as_lines(found: FileProfile, text: Column, tags: Column) -> str:
     """The command that writes texts and tags, both with spaces between, as CoNLL has them."""
     if found.form.kind == JSON or found.form.separator != "\t":
-        return 'write each row as lists: {"tokens": ["北", "京"], "tags": ["B-city", "I-city"]}'
+        return _AS_LISTS
     first, second = (found.columns.index(column) + 1 for column in (text, tags))
     rows = "NR>1 " if found.header else ""
     code = (

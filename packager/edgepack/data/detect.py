@@ -20,20 +20,9 @@ TEXT_NAMES: Final = (
 )
 PAIR_NAMES: Final = ("text_pair", "text_b", "textb", "sentence2", "query2", "question2", "text2")
 LABEL_NAMES: Final = (
-    *(
-        "label",
-        "labels",
-        "gold_label",
-        "class",
-        "category",
-        "target",
-        "sentiment",
-        "topic",
-        "intent",
-        "polarity",
-        "score",
-    ),
-    *("stars", "star", "rating", "y", "标签", "类别", "分类", "情感", "评分", "意图", "主题"),
+    *("label", "labels", "gold_label", "class", "category", "target", "sentiment", "topic", "intent"),
+    *("polarity", "score", "stars", "star", "rating", "y"),
+    *("标签", "类别", "分类", "情感", "评分", "意图", "主题"),
 )
 TOKEN_NAMES: Final = ("tokens", "words", "chars", "text")
 TAG_NAMES: Final = ("tags", "ner_tags", "bio", "labels", "label")

@@ -55,7 +55,7 @@ def sentences(rows: Rows, log: FindingLog) -> Iterator[Sentence]:
         if token == _DOCUMENT or (is_numbered and token.startswith("#")):
             continue
         if is_numbered:
-            token = fields[1] if len(fields) > _FEWEST_NUMBERED - 1 else ""
+            token = fields[1] if len(fields) >= _FEWEST_NUMBERED else ""
         if len(fields) < 2 or not token.strip() or not tag:
             complete = False
             has = "white space as its token" if token and not token.strip() else counted(len(line.split()), "field")
@@ -118,7 +118,7 @@ def _warn_of_other_tags(sample: Sequence[tuple[int, str]], lines: Sequence[list[
     others = [
         (number, fields[-2], fields[-1])
         for (number, _), fields in zip(sample, lines, strict=True)
-        if len(fields) > _FEWEST_NUMBERED - 1 and is_tag(fields[-1])
+        if len(fields) >= _FEWEST_NUMBERED and is_tag(fields[-1])
     ]
     number, other, tag = next((one for one in others if one[1] != OUTSIDE), (0, "", ""))
     if other and all(is_tag(one[1]) for one in others) and other[2:] not in _CHUNKS:

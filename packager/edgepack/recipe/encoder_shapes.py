@@ -76,6 +76,14 @@ def parameters(shape: Shape, labels: int) -> int:
     return rows * hidden + norm + shape.layers * layer + pooler + hidden * labels + labels
 
 
+def too_large(weights: Path) -> str:
+    """Why a file of weights is larger than any model that can be used; empty if it is not."""
+    size = weights.stat().st_size
+    if size <= MOST_WEIGHT_BYTES:
+        return ""
+    return f"{weights.name} has {size / 2**30:,.1f} GiB, and at most {MOST_WEIGHT_BYTES >> 30} GiB are read"
+
+
 def parameters_at_once(shape: Shape) -> int:
     """Number of weights for which memory is taken while a model is made, without labels.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -47,9 +47,10 @@ _TOKENIZERS: Final = ("BertTokenizer", "BertTokenizerFast", "ErnieTokenizer", "E
 def tokenizer_problems(folder: Path) -> list[str]:
     """Reasons why PaddleNLP's ErnieTokenizer would tokenize differently, each with its key; else empty."""
     try:
-        config, special, _, fast = (read_object(folder / name) for name in TOKENIZER_FILES)
+        files = _read(folder)
     except (OSError, ValueError, RecursionError) as error:
         return [f"one of {', '.join(TOKENIZER_FILES)} is not a JSON object ({error})"]
+    config, special, _, fast = files
     problems = []
     if (kind := config.get("tokenizer_class", _TOKENIZERS[0])) not in _TOKENIZERS:
         problems.append(f"`tokenizer_class` is {shown(kind)}, and only BERT's and ERNIE's can be converted")
@@ -70,7 +71,7 @@ def tokenizer_problems(folder: Path) -> list[str]:
         if unknown := [word for word in words if not (isinstance(word, str) and _IDEOGRAPHS.fullmatch(word))]:
             fix = "only the five usual tokens and added ones are kept whole"
             problems.append(f"`{key}` has {shown(unknown[0])}, and {fix}")
-    problems += _added_problems(folder, lower)
+    problems += _added_problems(_added_tokens(files), lower)
     problems += _fast_problems(fast, lower)
     for key, usual in SPECIAL_TOKENS.items():
         if (token := _content({**config, **special}.get(key, usual))) != usual:
@@ -87,14 +88,19 @@ class _AddedToken:
     options: set[str] = field(default_factory=set)
 
 
-def _added_tokens(folder: Path) -> dict[Any, _AddedToken]:
-    """What the files of a tokenizer add to vocab.txt, besides the usual special tokens.
+def _read(folder: Path) -> list[dict[str, Any]]:
+    """The content of TOKENIZER_FILES, in their order; empty for a file that is missing.
 
     Raises:
         OSError, ValueError, RecursionError: a file cannot be read.
     """
-    config, special, added, fast = (read_object(folder / name) for name in TOKENIZER_FILES)
-    found: dict[Any, _AddedToken] = {}
+    return [read_object(folder / name) for name in TOKENIZER_FILES]
+
+
+def _added_tokens(files: Sequence[dict[str, Any]]) -> dict[str, _AddedToken]:
+    """What the files of a tokenizer add to vocab.txt, besides the usual special tokens."""
+    config, special, added, fast = files
+    found: dict[str, _AddedToken] = {}
 
     def note(token: Any, number: Any, *, is_special: bool = False) -> None:
         content = _content(token)
@@ -122,12 +128,11 @@ def _added_tokens(folder: Path) -> dict[Any, _AddedToken]:
 
 def kept_tokens(folder: Path) -> list[str]:
     """The tokens that a tokenizer keeps whole besides the usual ones. Call `tokenizer_problems` first."""
-    return sorted(_added_tokens(folder))
+    return sorted(_added_tokens(_read(folder)))
 
 
-def _added_problems(folder: Path, lower: object) -> Iterator[str]:
+def _added_problems(added: Mapping[str, _AddedToken], lower: object) -> Iterator[str]:
     """Why an added token cannot be kept whole as the tokenizer of the folder does it."""
-    added = _added_tokens(folder)
     size = sum(map(len, added))
     if len(added) > _MOST_ADDED or size > _MOST_CHARACTERS:  # all are sought at each character of a text
         most = f"{_MOST_ADDED:,} of {_MOST_CHARACTERS:,} characters together"
@@ -162,28 +167,29 @@ def vocabulary(folder: Path) -> bytes:
     Raises:
         OSError, ValueError, RecursionError: there is neither, or it cannot be read.
     """
+    files = _read(folder)
+    added = _added_tokens(files)
     if is_file(folder / VOCAB_NAME) or not is_file(folder / FAST_TOKENIZER):
-        return _with_added(read_regular(folder / VOCAB_NAME), folder)
-    ids = _part(read_object(folder / FAST_TOKENIZER), "model").get("vocab")
+        return _with_added(read_regular(folder / VOCAB_NAME), added)
+    ids = _part(files[TOKENIZER_FILES.index(FAST_TOKENIZER)], "model").get("vocab")
     ids = ids if isinstance(ids, dict) else {}
     by_id = {number: token for token, number in ids.items() if type(number) is int and not _LINE_ENDS & set(token)}
     size = max(by_id, default=-1) + 1
     if not ids or len(by_id) < len(ids) or min(by_id) < 0 or size > 2 * len(ids):
         raise ValueError(f"{FAST_TOKENIZER} has no vocabulary with the ids 0, 1, 2, ...")
     # A word that vocab.txt had twice has its last id; no word has the other, and none is split into such a name.
-    if len(by_id) < size and any(token not in ids for token in _added_tokens(folder)):  # the library gives ids anew
+    if len(by_id) < size and any(token not in ids for token in added):  # the library counts ids again
         raise ValueError(f"{FAST_TOKENIZER} has added tokens, and its vocabulary has an id without a word")
     entries = (by_id.get(number, f"[unused-{number}]") for number in range(size))
-    return _with_added("".join(f"{entry}\n" for entry in entries).encode(), folder)
+    return _with_added("".join(f"{entry}\n" for entry in entries).encode(), added)
 
 
-def _with_added(raw: bytes, folder: Path) -> bytes:
+def _with_added(raw: bytes, added: Mapping[str, _AddedToken]) -> bytes:
     """A vocabulary with the added tokens behind it, each in the line of its id.
 
     Raises:
         ValueError: one has no id, or that of another entry; or the vocabulary is not UTF-8.
     """
-    added = _added_tokens(folder)
     if not added:
         return raw
     entries = [line.rstrip("\n") for line in io.StringIO(raw.decode("utf-8"), newline=None)]

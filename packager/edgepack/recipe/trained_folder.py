@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from edgepack.recipe import huggingface_config, tokenizer_settings
-from edgepack.recipe.encoder_shapes import CONFIG_FILE, MOST_WEIGHT_BYTES, PADDLE_WEIGHTS, shape_of_config
+from edgepack.recipe.encoder_shapes import CONFIG_FILE, PADDLE_WEIGHTS, shape_of_config, too_large
 from edgepack.recipe.huggingface_config import CHECKPOINT_FIX, HUGGINGFACE_WEIGHTS, read_object
 from edgepack.recipe.messages import listed
 from edgepack.recipe.paths import is_file, is_folder, path_fix
@@ -187,8 +187,8 @@ def _without_weights(folder: Path, shown: str) -> tuple[str, str]:
 def _problems(folder: Path, fields: Mapping[str, Any], name: str, *, is_paddle: bool) -> Iterator[tuple[str, str]]:
     """Reason and fix of settings that cannot be used."""
     weights = _weights(folder)
-    if weights is not None and (size := weights.stat().st_size) > MOST_WEIGHT_BYTES:
-        yield f"{weights.name} has {size / 2**30:,.1f} GiB, and at most {MOST_WEIGHT_BYTES >> 30} GiB are read", _FIX
+    if weights is not None and (reason := too_large(weights)):
+        yield reason, _FIX
     if name and not _KIND.fullmatch(name):
         if _HEADLESS.fullmatch(name):
             fix = "give the folder of the trained classifier; or train it: `student: {model: FOLDER}`"

@@ -1,4 +1,4 @@
-"""JSON with a limit of levels of its own: how deep Python reads depends on its version, and on who calls."""
+"""JSON with a fixed limit of levels: how deep Python reads depends on its version, and on who calls."""
 
 from __future__ import annotations
 

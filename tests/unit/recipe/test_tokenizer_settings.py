@@ -1,4 +1,4 @@
-"""Files of a tokenizer in a checkpoint: what is taken over, and what a recipe is told about."""
+"""Files of a tokenizer in a checkpoint: what is taken over, and what a recipe finds."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ def test_case_is_kept_where_the_checkpoint_keeps_it(tmp_path: Path, tokenizer: o
 
 
 def test_what_transformers_writes_is_understood(tmp_path: Path) -> None:
-    told = {
+    settings = {
         "added_tokens_decoder": {"0": {"content": "[PAD]", "special": True}, "4": {"content": "[MASK]"}},
         "backend": "tokenizers", "cls_token": {"content": "[CLS]", "lstrip": False}, "do_lower_case": True,
         "strip_accents": None, "tokenize_chinese_chars": True, "tokenizer_class": "BertTokenizer",
         "model_max_length": 512,
     }  # fmt: skip
-    assert tokenizer_problems(write(tmp_path, tokenizer=told, added_tokens="{}")) == []
+    assert tokenizer_problems(write(tmp_path, tokenizer=settings, added_tokens="{}")) == []
     assert kept_tokens(tmp_path) == []
 
 
 def test_added_tokens_are_entries_of_the_vocabulary_that_are_kept_whole(tmp_path: Path) -> None:
-    told = {"additional_special_tokens": ["[品牌]", {"content": "[C]"}], "never_split": ["酒店", "[CLS]"]}
-    folder = write(tmp_path, tokenizer=told, added_tokens='{"[品牌]": 7, "酒店": 6, "[MASK]": 4}')
+    settings = {"additional_special_tokens": ["[品牌]", {"content": "[C]"}], "never_split": ["酒店", "[CLS]"]}
+    folder = write(tmp_path, tokenizer=settings, added_tokens='{"[品牌]": 7, "酒店": 6, "[MASK]": 4}')
     (folder / "special_tokens_map.json").write_text("{}", encoding="utf-8")
     (folder / "vocab.txt").write_text("[PAD]\n[CLS]\n[SEP]\n[UNK]\n[MASK]\n[C]", encoding="utf-8")
     assert tokenizer_problems(folder) == []

@@ -150,10 +150,6 @@ def look_at(name: SplitName, file: Path, progress: Progress) -> DraftSource:
     if others := labels_not_taken(found, columns):
         reason = message("draft.alike", others=listed(map(visible, others)), taken=visible(columns.label))
         alike.append(Finding("warning", file, None, reason, message("draft.one_each")))
-    read = {
-        *columns.texts.values(),
-        *columns.wanted.values(),
-        *(columns.labels if isinstance(columns.labels, tuple) else ()),
-    }
+    read = columns.wanted.values()
     unread = tuple(one.name for one in found.columns if found.header and one.name and one.name not in read)
     return DraftSource(file, found.form, found.header, columns, facts, separator, tuple(alike), unread)

@@ -17,7 +17,7 @@ from paddlenlp.transformers import ErnieConfig
 from safetensors import SafetensorError, deserialize
 
 from edgepack.errors import StageFailedError
-from edgepack.recipe.encoder_shapes import MOST_WEIGHT_BYTES, parameters_at_once, read_config, shape_of_config
+from edgepack.recipe.encoder_shapes import parameters_at_once, read_config, shape_of_config, too_large
 from edgepack.recipe.huggingface_config import (
     CHECKPOINT_FIX,
     MAX_EPSILON,
@@ -114,9 +114,7 @@ def read(file: Path) -> dict[str, Array]:
 
 def require_size(file: Path) -> None:
     """Raise a StageFailedError if a file of weights is larger than any model that can be used."""
-    size = file.stat().st_size
-    if size > MOST_WEIGHT_BYTES:
-        why = f"it has {size / 2**30:,.1f} GiB, and at most {MOST_WEIGHT_BYTES >> 30} GiB are read"
+    if why := too_large(file):
         raise StageFailedError(f"{file} cannot be read", why=why, fix="give a smaller model")
 
 
