@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Final, Literal, TypeVar, get_args
+from typing import Annotated, Any, ClassVar, Final, Literal, NamedTuple, TypeVar, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -235,6 +235,21 @@ class Row:
         return cls(document["text"], label, document.get("text_pair"))
 
 
+class Scale(NamedTuple):
+    """A linear function of numbers: `factor` x number + `shift`."""
+
+    factor: float = 1.0
+    shift: float = 0.0
+
+    @property
+    def inverse(self) -> Scale:
+        """The function that undoes it."""
+        return Scale(1 / self.factor, -self.shift / self.factor)
+
+
+NO_SCALE: Final = Scale()
+
+
 @dataclass(frozen=True)
 class Score:
     """A metric with its interval at `confidence`, on `n` rows. Names are those of the runtime's `metrics`."""
@@ -318,6 +333,7 @@ class DataArtifact(Artifact):
         token_counts: for each split of the source, estimated number of tokens -> number of texts
             (`data.lengths.Lengths` computes percentiles).
         multi_label: whether a text may have any number of labels.
+        scale: of the numbers of the training rows, if their answers are numbers (`TrainingTask`).
     """
 
     labels: tuple[str, ...]
@@ -326,6 +342,7 @@ class DataArtifact(Artifact):
     token_counts: dict[Split, dict[int, int]] = field(default_factory=dict)
     task: str = ONE_TEXT
     multi_label: bool = False
+    scale: Scale = NO_SCALE
 
     @property
     def text_task(self) -> Task:
@@ -522,7 +539,7 @@ class CombineMethod:
     test_scores: dict[str, Score]  # in every metric of the task
     gains: dict[str, Gain]
     gains_over_encoder: dict[str, Gain]
-    reliability: Reliability  # on the test rows
+    reliability: Reliability | None  # on the test rows; None if the answers are no probabilities
     share: float
     weight_bytes: int
     mean_ms: float

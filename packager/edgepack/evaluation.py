@@ -26,10 +26,11 @@ from edgepack_runtime.inference.linear import LinearModel
 from edgepack_runtime.inference.predictor import Predictor
 from edgepack_runtime.stats import metrics, scoring
 from edgepack_runtime.stats.intervals import CONFIDENCE
-from edgepack_runtime.stats.metrics import Answer, classes_of
+from edgepack_runtime.stats.metrics import Answer
 from edgepack_runtime.tasks import task as tasks
 from edgepack_runtime.tasks.task import Part, Task, row_errors
 
+_ONE_ERROR: Final = 0.6827  # within a standard error of the mean of a normal distribution
 _ROUNDING_POINTS: Final = 1e-9  # rounding error of a difference of scores
 
 
@@ -116,12 +117,16 @@ def gains(
 
 
 def noise_points(task: Task, rows: Sequence[Row], before: Sequence[Answer], after: Sequence[Answer]) -> float:
-    """One standard error of the difference in accuracy between two models on the same rows, in points.
+    """One standard error of the difference in the usual metric between two models on the same rows, in points.
 
-    It is that of McNemar's test, the root of the number of rows that only one of the two has right. For F1 it is a
-    measure of the same size.
+    Where answers are right or wrong it is that of accuracy in McNemar's test, the root of the number of rows that only
+    one of the two has right. For F1 that is a measure of the same size.
     """
     truths = [row.label for row in rows]
+    if not task.exact:
+        metric = task.usual_metric
+        found = task.drop(metric, truths, before, after, _ONE_ERROR, ())
+        return 100 * (found.high - found.low) / 2 / tasks.hundred_points(task, metric, truths, ())
     counts = scoring.count(row_errors(task, truths, before), row_errors(task, truths, after))
     return 100 * math.sqrt(counts.lost + counts.won) / counts.n
 
@@ -186,16 +191,7 @@ def answers(predictor: Predictor, rows: Sequence[Row], label: str, progress: Pro
 
 def linear_answers(model: LinearModel, rows: Sequence[Row], labels: Sequence[str], task: Task) -> list[Answer]:
     """The linear model's answer to each row."""
-    return decided(task, labels, (model.logits(row.text) for row in rows))
-
-
-def truths_of(rows: Sequence[Row], labels: Sequence[str]) -> npt.NDArray[np.bool_]:
-    """Whether a row has a label, shape (rows, labels)."""
-    places = {label: place for place, label in enumerate(labels)}
-    found = np.zeros((len(rows), len(labels)), bool)
-    for number, row in enumerate(rows):
-        found[number, [places[name] for name in classes_of(row.label) if name in places]] = True
-    return found
+    return decided(task, labels, (model.logits(row.item) for row in rows))
 
 
 def decided(task: Task, labels: Sequence[str], logits: Iterable[Sequence[float]]) -> list[Answer]:

@@ -10,6 +10,7 @@ from typing import Any
 from edgepack.artifacts import DataArtifact, Row, Usage
 from edgepack.progress import SILENT
 from edgepack.recipe.training import Distill, FromScratch, Training
+from edgepack.tasks.number import Number
 from edgepack.training import environment
 from edgepack.training.checkpoint import Arrays, Checkpoint
 from edgepack_runtime.tasks.registry import TaskName
@@ -30,6 +31,9 @@ SPANS = [
     Row(f"第{n}间房很干净", (Span(0, 2 + len(str(n)), "a"), Span(4 + len(str(n)), 6 + len(str(n)), "b")))
     for n in range(52)
 ]
+
+
+NUMBERS = [Row(f"第{n}间房{'很' * (n % 4)}干净", 500.0 + 100 * (n % 4)) for n in range(52)]  # far from 0 and 1
 
 
 class Heard:
@@ -60,6 +64,8 @@ class Ended:
 def data_of(rows: Sequence[Row], folder: Path) -> DataArtifact:
     """What the data stage would say of rows like these."""
     row = rows[0]
+    if isinstance(row.label, float):
+        return DataArtifact(folder, (), {}, (), task="text-regression", scale=Number.scale_of(rows))
     tokens = any(isinstance(item, Span) for item in row.label)
     task: TaskName = "token-classification" if tokens else "text-classification"
     many = not tokens and isinstance(row.label, tuple)

@@ -207,7 +207,7 @@ def _imported(recipe: CustomRecipe | ImportedTextRecipe, context: BuildContext) 
         graphs = GraphsStage(recipe.model, Path(recipe.handler), recipe.requirements, recipe.quantize, rows)
     else:
         calibration = MOST_RUNS if recipe.quantize.method == "ptq" else 0
-        rows = ImportedRowsStage(recipe.data, tuple(recipe.model.labels), calibration)
+        rows = ImportedRowsStage(recipe.data, recipe.model.outputs, calibration)
         graphs = ClassifierStage(recipe.model, recipe.quantize, rows)
     return RecipeStages(recipe, (rows, graphs), ImportedShipment(recipe, rows, graphs))
 

@@ -56,19 +56,22 @@ def check(recipe: AnyRecipe, build_context: BuildContext, file: Path) -> Iterato
 def linear_baseline(recipe: Recipe | LinearRecipe, splits: Splits) -> str:
     """What a linear model on characters reaches on the dev rows: the encoder has to be better to be worth its time."""
     from edgepack import evaluation
+    from edgepack.artifacts import Scale
+    from edgepack.tasks.registry import training_task
     from edgepack.training import linear
     from edgepack_runtime.inference.linear import LinearModel
 
     train, dev, labels = splits.rows["train"], list(splits.rows["dev"]), sorted(splits.labels["train"])
     task = recipe.data.columns.text_task
+    outputs = task.model_labels(labels)
     most = min(recipe.data.train_rows or _FITTED_ROWS, _FITTED_ROWS)
     rows = linear.sample(train, len(train), most)
     try:
-        model = LinearModel(linear.fit(rows, dev, labels, multi_label=task.multi_label).document)
+        model = LinearModel(linear.fit(training_task(task, outputs, Scale()), rows, dev).document)
     except ValueError as error:
         return message("say.linear_unfitted", why=str(error))
     metric = task.usual_metric
-    answers = evaluation.linear_answers(model, dev, labels, task)
+    answers = evaluation.linear_answers(model, dev, outputs, task)
     score = evaluation.score(task, metric, dev, answers, labels)
     shown = f"{quantity(score.value, score.unit)} {span(score.low, score.high, score.unit)}"
     found = message("say.linear", rows=len(rows), metric=message(f"metric.{metric}"), score=shown)

@@ -16,13 +16,16 @@ from edgepack.data.detect import (
     TAG_NAMES,
     TEXT_NAMES,
     TOKEN_NAMES,
+    VALUE_NAMES,
+    are_grades,
     are_many_numbers,
     are_measurements,
+    are_numbers,
     is_tag_per_row,
-    measurements_finding,
 )
 from edgepack.data.record_forms import EACH, by_jq, target_for, typed
 from edgepack.errors import RecipeInvalidError
+from edgepack.messages import message
 from edgepack.recipe.findings import Finding
 from edgepack.recipe.messages import listed
 from edgepack.recipe.model import Columns
@@ -70,9 +73,13 @@ def choose_columns(found: FileProfile) -> Columns:
     text = _text(found, label)
     if text is not None and all(map(_MEDIUM.search, text.values)):
         raise _refusal(found, f"`{visible(text.name)}` names images or recordings", "give the texts themselves")
-    measured = _measured(answers, label, text)
-    if measured is not None:
-        raise _refusal(found, *measurements_finding(measured.name, measured.values))
+    measured = None if text is None else _measured(answers, label, text)
+    if measured is not None and _may_be_no_answer(measured, label):  # a year, a number of words
+        about = {"column": visible(measured.name[:40]), "shown": listed(sorted(measured.values)[:3])}
+        raise _refusal(found, message("found.measurements", **about), message("found.rename_value", **about))
+    if text is not None and measured is not None:
+        first, second = _ordered(found, text, measured)
+        return Columns(text=first.name, text_pair=None if second is None else second.name, value=measured.name)
     spaced = next((column for column in found.columns if _are_spaced_tags(column.values)), None)
     words = None if spaced is None else _text(found, spaced)
     if spaced is not None and words is not None:
@@ -100,18 +107,27 @@ def choose_columns(found: FileProfile) -> Columns:
         raise _refusal(found, reason, fix)
     first, second = _ordered(found, text, label)
     pair = None if second is None else second.name
+    if pair is not None and are_grades(label.values):
+        return Columns(text=first.name, text_pair=pair, value=label.name)
     if many is not None or label.label_separator is not None:
         return Columns(text=first.name, text_pair=pair, labels=label.name)
     return Columns(text=first.name, text_pair=pair, label=label.name)
 
 
-def _measured(found: FileProfile, label: Column | None, text: Column | None) -> Column | None:
-    """The column of labels if it holds measurements; without labels, another column of many numbers."""
+def _measured(found: FileProfile, label: Column | None, text: Column) -> Column | None:
+    """The column of numbers by its name; else that of labels if it holds measurements; else one of many numbers."""
+    by_name = found.column(VALUE_NAMES)
+    if by_name is not None and are_numbers(by_name.values):
+        return by_name
     named = label if label is not None else found.column(LABEL_NAMES)
     if named is not None:
         return named if are_measurements(named.values) else None
     others = [one for one in found.columns if one is not text and one.name and not _ROW_NAME.search(one.name)]
     return next((one for one in others if are_many_numbers(one.values)), None)
+
+
+def _may_be_no_answer(measured: Column, label: Column | None) -> bool:
+    return label is None and measured.name.lower() not in VALUE_NAMES and not are_measurements(measured.values)
 
 
 def labels_not_taken(found: FileProfile, columns: Columns) -> list[str]:

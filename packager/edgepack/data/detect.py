@@ -7,11 +7,8 @@ from collections import Counter
 from collections.abc import Collection, Sequence
 from typing import Final
 
-from edgepack.messages import message
-from edgepack.recipe.messages import listed
 from edgepack.tasks.cells import LIST_SEPARATOR
 from edgepack.tasks.tags import is_tag
-from edgepack.util.text_digests import visible
 from edgepack_runtime.util.spans import OUTSIDE
 
 TEXT_NAMES: Final = (
@@ -24,6 +21,7 @@ LABEL_NAMES: Final = (
     *("polarity", "score", "stars", "star", "rating", "y"),
     *("标签", "类别", "分类", "情感", "评分", "意图", "主题"),
 )
+VALUE_NAMES: Final = ("value", "similarity", "数值", "相似度")  # numbers, however few
 TOKEN_NAMES: Final = ("tokens", "words", "chars", "text")
 TAG_NAMES: Final = ("tags", "ner_tags", "bio", "labels", "label")
 SPAN_NAMES: Final = ("spans", "entities", "ner", "tags", "label")
@@ -108,6 +106,11 @@ def are_measurements(distinct_values: Collection[str]) -> bool:
     return total > _GRADES and len(numbers) >= _AGREEMENT * total and with_fraction * 2 > len(numbers)
 
 
+def are_numbers(values: Collection[str]) -> bool:
+    """Whether all values of a column are plain numbers, at least two."""
+    return len(values) > 1 and all(_PLAIN_NUMBER.fullmatch(value.strip()) for value in values)
+
+
 def are_many_numbers(distinct_values: Collection[str]) -> bool:
     """Whether the values of a column are numbers, and too many different ones for grades."""
     return len(distinct_values) > _GRADES and all(_NUMBER.fullmatch(value.strip()) for value in distinct_values)
@@ -122,10 +125,9 @@ def may_be_measurements(labels: Collection[str]) -> bool:
     return len(numbers) > (_GRADES if all(number.is_integer() for number in numbers) else _SCALE)
 
 
-def measurements_finding(column: str, values: Collection[str]) -> tuple[str, str]:
-    """Reason and fix of a column of labels that `are_measurements`."""
-    shown = listed(sorted(values)[:3])
-    return message("found.measurements", column=visible(column[:40]), shown=shown), message("found.into_bins")
+def are_grades(distinct_values: Collection[str]) -> bool:
+    """Whether the values of a column beside pairs of texts are grades of similarity: more numbers than classes have."""
+    return len(distinct_values) >= _SCALE and are_numbers(distinct_values)
 
 
 def looks_like_a_row(first: Sequence[str], below: Sequence[Sequence[str]]) -> bool:

@@ -13,6 +13,7 @@ from edgepack.data.detect import (
     LABEL_NAMES,
     PAIR_NAMES,
     TEXT_NAMES,
+    VALUE_NAMES,
     likely_columns,
     looks_like_a_row,
 )
@@ -33,7 +34,13 @@ Positions = tuple[int, ...]  # of the wanted columns in a row, from 0
 
 _COUNTED_ROWS: Final = 20_000  # from which columns are recognised, in place of the wanted ones
 
-_USUAL_NAMES: Final = {"text": TEXT_NAMES, "text_pair": PAIR_NAMES, "label": LABEL_NAMES, "labels": LABEL_NAMES}
+_USUAL_NAMES: Final = {
+    "text": TEXT_NAMES,
+    "text_pair": PAIR_NAMES,
+    "label": LABEL_NAMES,
+    "labels": LABEL_NAMES,
+    "value": (*VALUE_NAMES, *LABEL_NAMES),
+}
 
 
 def positions_by_number(wanted: Wanted) -> Positions | None:

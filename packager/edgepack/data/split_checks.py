@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 from edgepack.data.detect import (
     are_measurements,
     may_be_measurements,
-    measurements_finding,
     mixed_separators,
     separator_between_labels,
 )
@@ -26,6 +25,7 @@ from edgepack.recipe.findings import Finding, Severity
 from edgepack.recipe.messages import listed
 from edgepack.recipe.model import Choice, SplitName
 from edgepack.util.text_digests import shortened, visible, without_unseen
+from edgepack_runtime.tasks.registry import NUMBER, NUMBER_OF_PAIR
 
 # Message about a difference, and the normalisation that removes it; the first that does is named.
 _DIFFERENCES: Final[Sequence[tuple[str, Callable[[str], str]]]] = (
@@ -212,12 +212,14 @@ def _check_measured(train: SplitFacts) -> None:
     if train.columns.answer != "label":
         return
     column, labels = train.columns.wanted["label"], train.label_rows
+    about = {"column": visible(column[:40]), "shown": listed(sorted(labels)[:3])}
+    use = {"column": visible(column[:40]), "task": NUMBER_OF_PAIR if train.task.pairs else NUMBER}
     if are_measurements(labels):
-        train.log.add("measurements", "warning", None, *measurements_finding(column, labels))
+        reason, fix = message("found.measurements", **about), message("found.as_numbers", **use)
+        train.log.add("measurements", "warning", None, reason, fix)
     elif may_be_measurements(labels):
-        shown = listed(sorted(labels)[:3])
-        reason = message("found.numbers", column=visible(column[:40]), count=len(labels), shown=shown)
-        train.log.add("measurements", "warning", None, reason, message("found.bins_or_classes"))
+        reason = message("found.numbers", count=len(labels), **about)
+        train.log.add("measurements", "warning", None, reason, message("found.numbers_or_classes", **use))
 
 
 def _check_balance(train: SplitFacts) -> None:

@@ -1,6 +1,6 @@
 """Statistics of one pass over a split: 26 bytes a row to compare rows, counts of labels and lengths, findings.
 
-For rows with any number of labels or spans it is 34 bytes, with a digest of them.
+For rows with any number of labels or spans it is 34 bytes, with a digest of them; with a number, 42.
 """
 
 from __future__ import annotations
@@ -46,6 +46,7 @@ class SplitFacts:
     label_lines: dict[str, int] = field(default_factory=dict)
     most_labels: int = 0
     all_labels: int = 0
+    numbers: array[float] = field(default_factory=lambda: array("d"))  # answers of rows whose answers are numbers
     _exact: bytearray = field(default_factory=bytearray)
     _normalised: bytearray = field(default_factory=bytearray)
     _answers: bytearray = field(default_factory=bytearray)
@@ -74,7 +75,9 @@ class SplitFacts:
         self._label_ids.append(self._ids.setdefault(names[0] if names else "", len(self._ids)))
         if not isinstance(row.label, str):
             self._answers += digest(json.dumps(row.label))
-            if self.task.labelled:
+            if not self.task.labelled:
+                self.numbers.append(row.label)
+            else:
                 self.most_labels = max(self.most_labels, len(row.label))
                 self.all_labels += len(row.label)
         return True

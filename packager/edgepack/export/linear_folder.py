@@ -9,6 +9,7 @@ from pathlib import Path
 
 from edgepack_runtime.bundle import model_config
 from edgepack_runtime.bundle.model_config import LinearConfig
+from edgepack_runtime.tasks.task import Task
 
 
 def write_combined(encoder: Path, linear: Path, config: LinearConfig | None, folder: Path) -> None:
@@ -21,11 +22,11 @@ def write_combined(encoder: Path, linear: Path, config: LinearConfig | None, fol
     _write_config(replace(model_config.load(encoder), linear=config), folder)
 
 
-def write_linear(linear: Path, labels: Sequence[str], folder: Path, *, multi_label: bool) -> None:
+def write_linear(linear: Path, task: Task, labels: Sequence[str], folder: Path) -> None:
     """Write the model folder of a `linear` model alone."""
     folder.mkdir()
     shutil.copy(linear, folder / model_config.LINEAR_NAME)
-    _write_config(model_config.linear_alone(labels, multi_label=multi_label), folder)
+    _write_config(model_config.linear_alone(task, labels), folder)
 
 
 def _write_config(config: model_config.ModelConfig, folder: Path) -> None:

@@ -99,7 +99,7 @@ class ClassifierStage(Stage[ExportArtifact]):
 
     def decides(self, ctx: Context) -> Any:
         return {
-            "labels": self.section.labels,
+            "labels": self.section.outputs,
             "max_length": self.section.max_length,
             "tokenizer": [self.section.tokenizer, self.section.lower_case],
             "quantize": keys.dump(self.quantize),
@@ -130,7 +130,7 @@ class ClassifierStage(Stage[ExportArtifact]):
     def _config(self, data: DataArtifact) -> ModelConfig:
         return ModelConfig(
             task=data.task,
-            labels=_in_order(tuple(self.section.labels), data.task)[0],
+            labels=_in_order(self.section.outputs, data.task)[0],
             max_length=self.section.max_length,
             precision="float32",
             tokenizer=TokenizerConfig(ERNIE if self.section.tokenizer == "ernie" else BERT, self.section.lower_case),
@@ -146,7 +146,7 @@ class ClassifierStage(Stage[ExportArtifact]):
 
     def write(self, data: DataArtifact, out: Path, progress: Progress) -> Measured:
         """Write and measure the model folders, in the sandbox."""
-        order, config = _in_order(tuple(self.section.labels), data.task)[1], self._config(data)
+        order, config = _in_order(self.section.outputs, data.task)[1], self._config(data)
         folder = out / FLOAT_FOLDER
         folder.mkdir()
         shutil.copyfile(self.section.vocab, folder / VOCAB_NAME)

@@ -31,7 +31,9 @@ def compare(before: Sequence[Float], after: Sequence[Float]) -> Parity:
 
 
 def require(before: Sequence[Float], after: Sequence[Float], tolerance: float, names: str) -> Parity:
-    """Parity of two sets of logits that must agree to `tolerance` (absolute, in logits).
+    """Parity of two sets of logits that must agree to `tolerance`, or to a tenth of it times the largest logit.
+
+    The latter is for numbers in any unit: labels hardly have logits above 10.
 
     Raises:
         StageFailedError: they do not agree. `names` names the two forms in the message.
@@ -44,6 +46,7 @@ def require(before: Sequence[Float], after: Sequence[Float], tolerance: float, n
                 f"export: {names}: logits of shape {other.shape}, expected finite ones of shape {one.shape}"
             )
     parity = compare(before, after)
+    tolerance *= max(1.0, max(float(np.abs(one).max()) for one in before) / 10)
     if not parity.max_abs <= tolerance:
         raise StageFailedError(
             f"export: {names} disagree by {parity.max_abs:.2e}",

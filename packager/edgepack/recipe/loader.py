@@ -34,6 +34,7 @@ from edgepack.recipe.trained_folder import read_labels
 from edgepack.recipe.training import FromTeacher, Qat
 from edgepack.recipe.validation import cross_checks
 from edgepack.recipe.yaml import Document, KeyPath, parse
+from edgepack_runtime.tasks.registry import task_by_name
 
 
 def load_recipe(
@@ -146,6 +147,7 @@ def _resolve(recipe: AnyRecipe, document: Document) -> AnyRecipe:
     if isinstance(recipe, ImportedTextRecipe):
         labels = recipe.model.labels
         labels = read_labels(Path(labels)) if isinstance(labels, str) else labels
+        labels = task_by_name(recipe.task).model_labels(()) if labels is None else labels
         return recipe.changed(model=recipe.model.changed(labels=labels))
     if recipe.teacher is None:  # the default is distillation, which needs a teacher
         recipe = recipe.changed(student=recipe.student.changed(distill=None))

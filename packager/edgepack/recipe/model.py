@@ -65,6 +65,7 @@ class Columns(Section):
         description="Instead of `label`, for any number of labels: a JSON list, or text with separators; or a list of "
         "columns, each with 1 in the rows that have the label by its name, else 0 or nothing.",
     )
+    value: str | None = Field(None, description="Column of numbers. The default for text regression is `value`.")
     spans: str | None = Field(
         None, description="Column of lists of `{start, end, label}`. The default for token classification is `spans`."
     )
@@ -367,7 +368,7 @@ class Recipe(TextRecipe):
 
     @property
     def has_linear(self) -> bool:
-        """Whether a linear model is trained. On pairs it learned nothing, and it answers whole texts alone."""
+        """Whether a linear model is trained. It answers whole texts, not tokens."""
         return self.linear != "off" and task_by_name(self.task).linear
 
     @property
@@ -450,8 +451,10 @@ class LinearRecipe(TextRecipe):
             searched: whether `recipe` is a candidate of a search.
         """
         found = ["linear=only", *(["search=null"] if searched else [])]
-        for key in filter(recipe.value, cls.REFUSED):
-            limits = [limit for limit in AccuracyLimits.ONE_OF if recipe.value(f"gates.accuracy.{limit}") is not None]
+        for key in filter(recipe.value_at, cls.REFUSED):
+            limits = [
+                limit for limit in AccuracyLimits.ONE_OF if recipe.value_at(f"gates.accuracy.{limit}") is not None
+            ]
             if limits == [key.rpartition(".")[2]]:
                 key = "gates.accuracy"  # a section without a limit is refused
             found.append(f"{key}=[]" if key.endswith("by_length") else f"{key}=null")
@@ -546,8 +549,10 @@ class ImportedTextModel(Section):
         "`token_type_ids` and `attention_mask`; it gives logits or probabilities."
     )
     vocab: FilePath = Field(description="The vocabulary, `vocab.txt`: one token in each line, the first has id 0.")
-    labels: Annotated[tuple[str, ...] | FilePath, MEANT] = Field(
-        description="The labels in the order of the outputs, or a file with one in each line; for tokens BIO tags."
+    labels: Annotated[tuple[str, ...] | FilePath | None, MEANT] = Field(
+        None,
+        description="The labels in the order of the outputs, or a file with one in each line; for tokens BIO tags. A "
+        "number needs none.",
     )
     max_length: int = Field(
         128, ge=8, le=MAX_TOKENS, description="Tokens of a text, with [CLS] and [SEP]; longer texts are cut."
@@ -558,6 +563,12 @@ class ImportedTextModel(Section):
         "itself.",
     )
     lower_case: bool = Field(True, description="Whether the tokenizer lower-cases texts and removes accents.")
+
+    @property
+    def outputs(self) -> tuple[str, ...]:
+        """The labels of a resolved recipe, in the order of the outputs."""
+        assert isinstance(self.labels, tuple), "the loader reads them"
+        return self.labels
 
 
 class ImportedData(Section):

@@ -48,11 +48,11 @@ class Section(BaseModel):
         """By value, as sections are compared: a build keeps stages in sets, and a dict in a field has no hash."""
         return hash(self.model_dump_json())
 
-    def value(self, path: str) -> Any:
+    def value_at(self, path: str) -> Any:
         """The value at a dotted path; None if a section on it is null."""
         name, _, below = path.partition(".")
         found = getattr(self, name)
-        return found.value(below) if below and found is not None else found
+        return found.value_at(below) if below and found is not None else found
 
     def with_default(self: S, path: str) -> S:
         """A copy with the default at a dotted path."""
@@ -62,8 +62,8 @@ class Section(BaseModel):
 
     def differs(self, path: str) -> bool:
         """Whether the value at a dotted path is neither null nor its default."""
-        value = self.value(path)
-        return value is not None and value != self.with_default(path).value(path)
+        value = self.value_at(path)
+        return value is not None and value != self.with_default(path).value_at(path)
 
     if not TYPE_CHECKING:
 

@@ -20,6 +20,7 @@ from edgepack.recipe.tokenizer_settings import FAST_TOKENIZER, TOKENIZER_FILES, 
 from edgepack.util import confined_files
 from edgepack_runtime.bundle.model_config import BERT, ERNIE, VOCAB_NAME
 from edgepack_runtime.schema.maxima import MAX_LABELS, MAX_TOKENS
+from edgepack_runtime.tasks.number import NUMBER_LABELS
 from edgepack_runtime.util.fs import read_regular
 
 OLD_CONFIG: Final = "model_config.json"  # of PaddleNLP before 2.5
@@ -51,6 +52,7 @@ class TrainedFolder:
         is_paddle: whether weights have PaddleNLP's names and layout, not those of torch.
         fields: keys of config.json; of PaddleNLP's older file the same keys, and `num_labels`.
         per_token, multi_label: None if the folder does not say.
+        is_number: whether its only output is a number (regression).
         labels: in the order of the outputs; None if the folder does not name them. `labels_from` is where.
         outputs: the number of labels; None if the folder does not say.
         positions: the most tokens that the model can read; 0 if unknown.
@@ -64,6 +66,7 @@ class TrainedFolder:
     fields: Mapping[str, Any] = field(default_factory=dict)
     per_token: bool | None = None
     multi_label: bool | None = None
+    is_number: bool = False
     labels: tuple[str, ...] | None = None
     labels_from: str = ""
     outputs: int | None = None
@@ -107,7 +110,10 @@ def read(folder: Path) -> TrainedFolder:
     problem_type = fields.get("problem_type")
     outputs, named = _outputs(fields)
     labels, source = named, CONFIG_FILE
-    if named is None or all(map(_PLACEHOLDER.fullmatch, named)):
+    is_number = problem_type == "regression" or outputs == 1
+    if is_number:
+        labels, outputs = NUMBER_LABELS, 1
+    elif named is None or all(map(_PLACEHOLDER.fullmatch, named)):
         labels, source = _labels_of_files(folder)
     problems += _problems(folder, fields, name, is_paddle=is_paddle)
     return TrainedFolder(
@@ -117,6 +123,7 @@ def read(folder: Path) -> TrainedFolder:
         fields,
         per_token=None if kind is None else kind[1] == "Token",
         multi_label=None if problem_type is None else problem_type == "multi_label_classification",
+        is_number=is_number,
         labels=labels,
         labels_from=source,
         outputs=outputs if outputs is not None or labels is None else len(labels),
@@ -199,8 +206,6 @@ def _problems(folder: Path, fields: Mapping[str, Any], name: str, *, is_paddle: 
                 "give one of BertFor... or ErnieFor...SequenceClassification or ...TokenClassification; or export this "
                 "one to ONNX (docs/how-to/your-own-classifier.md)",
             )
-    elif fields.get("problem_type") == "regression" or _outputs(fields)[0] == 1:
-        yield "it gives one number for a text (regression), not labels", "give a classifier of two labels at least"
     problems = huggingface_config.too_many_layers(fields) if is_paddle else huggingface_config.config_problems(fields)
     if is_paddle and shape_of_config(fields) is None:
         problems.append(f"{CONFIG_FILE} does not describe an ERNIE or a BERT")

@@ -17,7 +17,15 @@ from edgepack.recipe.trained_folder import TrainedFolder
 from edgepack.recipe.validate_imported import runtime_order
 from edgepack.recipe.yaml import KeyPath, Problem
 from edgepack_runtime.bundle.model_config import label_problem
-from edgepack_runtime.tasks.registry import ONE_TEXT, PAIR, TOKENS, TaskName, task_by_name
+from edgepack_runtime.tasks.registry import (
+    NUMBER,
+    NUMBER_OF_PAIR,
+    ONE_TEXT,
+    PAIR,
+    TOKENS,
+    TaskName,
+    task_by_name,
+)
 
 _FOLDER: KeyPath = ("model", "folder")
 _LABELS: KeyPath = ("model", "labels")
@@ -44,12 +52,13 @@ def _task(recipe: FolderRecipe, found: TrainedFolder) -> TaskName:
         return recipe.task
     if found.per_token:
         return TOKENS
-    return ONE_TEXT if or_none(recipe.data.columns, "text_pair") is None else PAIR
+    of_one, of_pair = (NUMBER, NUMBER_OF_PAIR) if found.is_number else (ONE_TEXT, PAIR)
+    return of_one if or_none(recipe.data.columns, "text_pair") is None else of_pair
 
 
 def _labels(recipe: FolderRecipe, found: TrainedFolder) -> Any:
     labels = recipe.model.labels
-    if labels is None:
+    if labels is None or found.is_number:
         return found.labels
     if isinstance(labels, str):
         with suppress(OSError, ValueError):
@@ -69,7 +78,11 @@ def check_folder(recipe: FolderRecipe) -> Iterator[Problem]:
         yield _FOLDER, reason, fix
     if found.weights is None:
         return
-    if found.per_token is not None and found.per_token != task_by_name(recipe.task).per_token:
+    if found.is_number == task_by_name(recipe.task).labelled:
+        what = f"it is {recipe.task}, and config.json says that the model gives "
+        what += "one number (regression)" if found.is_number else "labels"
+        yield ("task",), what, "remove `task`, or give the folder of a model of this task"
+    elif found.per_token is not None and found.per_token != task_by_name(recipe.task).per_token:
         what = f"it is {recipe.task}, and `architectures` of config.json is {found.fields['architectures'][0]}"
         yield ("task",), what, "remove `task`, or give the folder of a model of this task"
     elif found.multi_label is not None and found.multi_label != (recipe.data.columns.answer == "labels"):

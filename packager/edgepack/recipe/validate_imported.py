@@ -255,6 +255,10 @@ def check_text_model(recipe: ImportedTextRecipe) -> Iterator[Problem]:
 def check_labels(recipe: ImportedTextRecipe) -> Iterator[Problem]:
     """Problems of labels that no model can have."""
     where, labels = ("model", "labels"), recipe.model.labels
+    if labels is None:
+        if task_by_name(recipe.task).labelled:
+            yield where, "it is missing", "give the labels in the order of the graph's outputs: `labels: [...]`"
+        return
     if isinstance(labels, str):
         if not is_file(Path(labels)):
             return

@@ -177,7 +177,7 @@ def _words(folder: Path) -> _Words | None:
 
 def check_model(recipe: Recipe, role: str) -> Iterator[Problem]:
     """Problems of the name, the folder or the shape of the model of `role`."""
-    section = recipe.value(role)
+    section = recipe.value_at(role)
     where, model = (role, "model"), None if section is None else section.model
     if model is None or isinstance(model, FromTeacher):
         return
@@ -252,7 +252,7 @@ def _check_length(role: str, section: Teacher | Student) -> Iterator[Problem]:
 
 def check_steps(recipe: Recipe, role: str) -> Iterator[Problem]:
     """Problems of `gradient_accumulation`: more parts than rows."""
-    if (section := recipe.value(role)) is not None and section.gradient_accumulation > section.batch_size:
+    if (section := recipe.value_at(role)) is not None and section.gradient_accumulation > section.batch_size:
         rows = section.batch_size
         reason = f"it is {section.gradient_accumulation}, and a step has {rows} rows (`batch_size`) to divide"
         yield (role, "gradient_accumulation"), reason, f"use at most {rows}, or a larger `batch_size`"
@@ -260,7 +260,7 @@ def check_steps(recipe: Recipe, role: str) -> Iterator[Problem]:
 
 def check_class_weights(recipe: Recipe, role: str) -> Iterator[Problem]:
     """Problems of `class_weights`: data without them."""
-    section = recipe.value(role)
+    section = recipe.value_at(role)
     if section is None or section.class_weights != "balanced":
         return
     if recipe.data.columns.labels is not None:
@@ -272,7 +272,7 @@ def check_class_weights(recipe: Recipe, role: str) -> Iterator[Problem]:
 
 def check_device(recipe: Recipe, role: str) -> Iterator[Problem]:
     """Problems of `device` and `precision`."""
-    if (section := recipe.value(role)) is None:
+    if (section := recipe.value_at(role)) is None:
         return
     numbers = section.device.removeprefix("gpu:").split(",")
     if len(set(numbers)) < len(numbers):
@@ -285,7 +285,7 @@ def check_device(recipe: Recipe, role: str) -> Iterator[Problem]:
 
 def check_nodes(recipe: Recipe, role: str) -> Iterator[Problem]:
     """Problems of `nodes`: a port that there is not, a device that is not named."""
-    if (section := recipe.value(role)) is None or section.nodes is None:
+    if (section := recipe.value_at(role)) is None or section.nodes is None:
         return
     if or_none(section, "device") == "auto":
         reason = "each machine would choose its device for itself, and they may not agree"

@@ -166,7 +166,11 @@ def check_quantize(recipe: Recipe) -> Iterator[Problem]:
 
 
 def check_linear(recipe: Recipe | LinearRecipe | FolderRecipe) -> Iterator[Problem]:
-    """A linear model is asked for, and the task has none."""
+    """A linear model is asked for, and the task has none; or a cascade, and answers have no lead."""
+    task = task_by_name(recipe.task)
+    if recipe.linear == "cascade" and task.linear and not task.exact:
+        reason = f"a linear model is never sure of a number, and `task` is {recipe.task}"
+        yield ("linear",), reason, "write `ensemble`, or remove it"
     if recipe.linear in ("ensemble", "cascade", "only") and not task_by_name(recipe.task).linear:
         reason = f"`{recipe.linear}` needs a linear model, and `task` is {recipe.task}: it has none"
         yield ("linear",), reason, f"remove it, or use `task: {ONE_TEXT}`"

@@ -198,7 +198,7 @@ class MethodFigures:
     mean_ms: float
     p50_ms: float
     p95_ms: float | None
-    reliability: Reliability
+    reliability: Reliability | None
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from typing import Any, Final, get_args
 import numpy as np
 import numpy.typing as npt
 
-from edgepack import calibration, evaluation
+from edgepack import evaluation
 from edgepack.artifacts import (
     CombineArtifact,
     CombineFit,
@@ -28,7 +28,6 @@ from edgepack.artifacts import (
     Row,
     Split,
 )
-from edgepack.calibration import Truths
 from edgepack.evaluation import Latency
 from edgepack.export.linear_folder import write_combined, write_linear
 from edgepack.export.selection import TEXTS_FILE
@@ -41,6 +40,8 @@ from edgepack.stages import keys
 from edgepack.stages.chain import Candidates
 from edgepack.stages.linear import LinearStage
 from edgepack.stages.stage import Context, Input, Stage
+from edgepack.tasks.registry import task_of_data
+from edgepack.tasks.task import Array, TrainingTask
 from edgepack_runtime.bundle.model_config import LINEAR_NAME, weight_bytes
 from edgepack_runtime.inference.linear import LinearModel
 from edgepack_runtime.schema.figures import quantity
@@ -62,14 +63,19 @@ class Scored:
 
     data: DataArtifact
     rows: Sequence[Row]
-    truths: Truths
+    truths: Array
     encoder: Float
     linear: Float
     judge: Judge
 
+    @property
+    def task(self) -> TrainingTask:
+        """How sums of logits are fitted."""
+        return task_of_data(self.data)
+
     def answers(self, logits: Float) -> list[Answer]:
         """The answers of logits."""
-        return evaluation.decided(self.data.text_task, self.data.labels, logits.tolist())
+        return evaluation.decided(self.data.text_task, self.data.model_labels, logits.tolist())
 
     def value(self, logits: Float) -> float:
         """The score of logits in the metric of the build, 0 to 1."""
@@ -108,7 +114,7 @@ class CombineStage(Stage[CombineArtifact]):
     candidates: Candidates
 
     name = "combine"
-    version = 5
+    version = 6
     kind = CombineArtifact
     libraries = ("onnxruntime", "numpy")
     measures = True
@@ -156,7 +162,7 @@ class CombineStage(Stage[CombineArtifact]):
             file = linear.folder / LINEAR_NAME
             for name, folder in zip(METHODS, folders, strict=True):
                 if name == "linear":
-                    write_linear(file, data.labels, folder, multi_label=data.multi_label)
+                    write_linear(file, data.text_task, data.model_labels, folder)
                 else:
                     write_combined(encoder, file, fit.config(name), folder)
             texts = exported.folder / TEXTS_FILE
@@ -184,14 +190,14 @@ def _scored(
 
     def scored(split: Split) -> Scored:
         rows = data.read(split)
-        truths = evaluation.truths_of(rows, data.labels)
+        truths = task_of_data(data).truths(rows)
         ours = evaluation.batch_logits(predictor, rows, f"encoder on {split}", progress)
         reference = None
         if gates.accuracy is not None and gates.accuracy.max_drop_points is not None:
             float_model = predictor if shipped == in_float else evaluation.opened(exported.folder / in_float)
             reference = evaluation.answers(float_model, rows, f"float encoder on {split}", progress)
         judge = Judge.of(gates, data, rows, reference, progress)
-        return Scored(data, rows, truths, ours, np.array([model.logits(row.text) for row in rows]), judge)
+        return Scored(data, rows, truths, ours, np.array([model.logits(row.item) for row in rows]), judge)
 
     return scored("dev"), scored("test")
 
@@ -205,12 +211,12 @@ def fitted(dev: Scored, may_lose: float, *, beyond_noise: bool = False) -> Combi
     Args:
         beyond_noise: the cascade must be `as_good` as the encoder too.
     """
-    encoder_weight, linear_weight = calibration.mixing_weights(
-        [dev.encoder, dev.linear], dev.truths, multi_label=dev.data.multi_label
-    )
+    encoder_weight, linear_weight = dev.task.mixing_weights([dev.encoder, dev.linear], dev.truths)
     lead = dev.lead
     nowhere = round(float(lead.max()) + 1, 4)  # a limit that no row reaches: the linear model answers none alone
     fit = CombineFit(encoder_weight, linear_weight, nowhere)
+    if not lead.any():  # of numbers
+        return fit
     of_encoder = dev.value(dev.encoder)
     best = max(of_encoder, dev.value(dev.sum(fit)))
     for limit in np.unique(np.quantile(lead, np.linspace(1 - MOST_ALONE, 1, _LIMITS))):
@@ -251,7 +257,7 @@ def _method(
         evaluation.every_score(test.data, test.rows, answers),
         evaluation.gains(test.data, test.rows, test.answers(test.linear), answers),
         evaluation.gains(test.data, test.rows, test.answers(test.encoder), answers),
-        calibration.reliability(on_test, test.truths, multi_label=test.data.multi_label),
+        test.task.reliability(on_test, test.truths),
         alone,
         size,
         latency.mean_ms,

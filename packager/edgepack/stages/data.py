@@ -18,6 +18,7 @@ from edgepack.progress import Task as Bar
 from edgepack.recipe.model import HELD_OUT, Data
 from edgepack.stages import keys
 from edgepack.stages.stage import Context, Input, PlannedRows, Stage
+from edgepack.tasks.registry import scale_of
 from edgepack_runtime.tasks.task import Task
 
 BAR_FROM_ROWS: Final = 200_000  # fewer rows are written within two seconds, without a bar
@@ -39,7 +40,7 @@ class DataStage(Stage[DataArtifact]):
     section: Data
 
     name = "data"
-    version = 6
+    version = 7
     kind = DataArtifact
 
     def decides(self, ctx: Context) -> Any:
@@ -87,6 +88,7 @@ class DataStage(Stage[DataArtifact]):
             token_counts={name: lengths.rows_by_tokens for name, lengths in splits.lengths.items()},
             task=section.columns.task,
             multi_label=section.columns.text_task.multi_label,
+            scale=scale_of(section.columns.text_task, _written(out, section.columns.text_task)),
         )
 
 
@@ -107,9 +109,14 @@ def _write_train(section: Data, splits: Splits, out: Path, bar: Bar) -> dict[Spl
 
 def _not_in_train(unlabelled: Iterable[Row], task: Task, out: Path) -> Iterator[Row]:
     """The unlabelled texts that are not among the written training rows."""
-    with (out / split_file("train")).open(encoding="utf-8") as lines:
-        trained = TextSet.of_rows(Row.from_document(json.loads(line), task) for line in lines)
+    trained = TextSet.of_rows(_written(out, task))
     yield from (row for row in unlabelled if row not in trained)
+
+
+def _written(out: Path, task: Task) -> Iterator[Row]:
+    """The written training rows."""
+    with (out / split_file("train")).open(encoding="utf-8") as lines:
+        yield from (Row.from_document(json.loads(line), task) for line in lines)
 
 
 def write_rows(file: Path, rows: Iterable[Row], key: str | None) -> int:

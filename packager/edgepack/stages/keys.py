@@ -108,7 +108,7 @@ def data_digests(section: Data | FolderData) -> list[Input]:
 def labelled(rows: StageResult[DataArtifact], splits: Sequence[Split] = SPLIT_NAMES) -> list[Input]:
     """Task, labels and labelled rows."""
     data = rows.artifact
-    about = json.dumps([data.task, data.multi_label, data.labels], ensure_ascii=False)
+    about = json.dumps([data.task, data.multi_label, data.labels, data.scale], ensure_ascii=False)
     # A model that was trained already needs no training rows.
     files = {split: rows.files.get(split_file(split)) for split in splits}
     found = [Input(split, digest, data.rows.get(split)) for split, digest in files.items() if digest is not None]

@@ -13,6 +13,7 @@ from edgepack.artifacts import DataArtifact, LinearArtifact
 from edgepack.errors import StageFailedError
 from edgepack.stages import keys
 from edgepack.stages.stage import Context, Input, Stage
+from edgepack.tasks.registry import task_of_data
 from edgepack.util.text import counted, metric_name
 from edgepack_runtime.bundle.model_config import LINEAR_NAME
 from edgepack_runtime.inference.linear import LinearModel
@@ -29,7 +30,7 @@ class LinearStage(Stage[LinearArtifact]):
     rows: Stage[DataArtifact]
 
     name = "linear"
-    version = 3
+    version = 4
     kind = LinearArtifact
     libraries = ("scikit-learn",)
 
@@ -53,7 +54,7 @@ class LinearStage(Stage[LinearArtifact]):
         file.write_text(json.dumps(fit.document, separators=(",", ":")), encoding="ascii")
         model, metric = LinearModel.load(file), evaluation.metric_of(data)
         test = data.read("test")
-        answers = evaluation.linear_answers(model, test, data.labels, data.text_task)
+        answers = evaluation.linear_answers(model, test, data.model_labels, data.text_task)
         scores = evaluation.every_score(data, test, answers)
         score = quantity(scores[metric].value, scores[metric].unit)
         progress.line(f"linear: {counted(fit.ngrams, 'n-gram')}, {metric_name(metric)} {score} on test")
@@ -73,7 +74,7 @@ def _fitted(data: DataArtifact) -> Fit:
 
     train, dev = linear.sample(data.read("train"), data.rows["train"]), data.read("dev")
     try:
-        return linear.fit(train, dev, data.labels, multi_label=data.multi_label)
+        return linear.fit(task_of_data(data), train, dev)
     except ValueError as error:  # no n-gram occurs in two of many training rows
         raise StageFailedError(
             "linear: no model can be fitted", why=str(error), fix="give more rows, or set `linear: off`"

@@ -112,7 +112,7 @@ def text_model_of_linear(model: LinearArtifact, metric: str | None) -> TextModel
 
     def folders(data: DataArtifact, scratch: Path) -> golden.Models:
         folder = scratch / "linear"
-        write_linear(file, data.labels, folder, multi_label=data.multi_label)
+        write_linear(file, data.text_task, data.model_labels, folder)
         return golden.Models(folder, folder, None)
 
     return TextModel(

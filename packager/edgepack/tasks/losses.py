@@ -69,6 +69,27 @@ class SigmoidLoss:
         return temperature**2 * (loss - least).mean(axis=-1)
 
 
+class SquaredLoss:
+    """A number per row: logits (B, 1), targets (B,), NaN for rows without a number."""
+
+    def collate(self, targets: list[Array], tokens: int) -> Array:
+        return np.stack(targets).astype(np.float32)
+
+    def units(self, targets: Any) -> tuple[Any, Any]:
+        known = 1 - paddle.isnan(targets).astype("float32")  # (B,)
+        return paddle.ones_like(known), known
+
+    def count(self, target: Array) -> int:
+        return 1
+
+    def hard(self, scores: Any, targets: Any) -> Any:
+        wanted = paddle.where(paddle.isnan(targets), paddle.zeros_like(targets), targets)
+        return (scores[:, 0] - wanted) ** 2  # (B,)
+
+    def soft(self, scores: Any, teacher: Any, temperature: float) -> Any:
+        return (scores[:, 0] - teacher[:, 0]) ** 2  # T^2 ((s - t) / T)^2, for any T
+
+
 class TokenLoss:
     """One of C tags per token: logits (B, T, C), targets (B, T) of tag numbers."""
 

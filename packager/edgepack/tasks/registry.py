@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Final
 
-from edgepack.artifacts import DataArtifact
+from edgepack.artifacts import DataArtifact, Row, Scale
 from edgepack.recipe.model import Columns, LabelSeparator
 from edgepack.tasks.labelled_spans import LabelledSpans
+from edgepack.tasks.number import Number, NumberOfPair
 from edgepack.tasks.one_label import OneLabel, OneLabelOfPair
 from edgepack.tasks.several_labels import SeveralLabels, SeveralLabelsOfPair
 from edgepack.tasks.task import MakeRow, TrainingTask
+from edgepack_runtime.tasks.task import Task
 
 _TASKS: Final[tuple[type[TrainingTask], ...]] = (
     OneLabel,
@@ -18,6 +20,8 @@ _TASKS: Final[tuple[type[TrainingTask], ...]] = (
     SeveralLabels,
     SeveralLabelsOfPair,
     LabelledSpans,
+    Number,
+    NumberOfPair,
 )
 _BY_NAME: Final[Mapping[tuple[str, bool], type[TrainingTask]]] = {
     (task.device.name, task.device.multi_label): task for task in _TASKS
@@ -26,7 +30,17 @@ _BY_NAME: Final[Mapping[tuple[str, bool], type[TrainingTask]]] = {
 
 def task_of_data(data: DataArtifact) -> TrainingTask:
     """The task of a data set, with the labels of its model."""
-    return _BY_NAME[data.task, data.multi_label](data.model_labels)
+    return training_task(data.text_task, data.model_labels, data.scale)
+
+
+def training_task(task: Task, labels: tuple[str, ...], scale: Scale) -> TrainingTask:
+    """The training side of a task; arguments as of `TrainingTask`."""
+    return _BY_NAME[task.name, task.multi_label](labels, scale)
+
+
+def scale_of(task: Task, rows: Iterable[Row]) -> Scale:
+    """The scale of training rows of a task."""
+    return _BY_NAME[task.name, task.multi_label].scale_of(rows)
 
 
 def row_maker(columns: Columns, label_separator: LabelSeparator) -> MakeRow:

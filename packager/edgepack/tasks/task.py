@@ -6,15 +6,15 @@ class with this protocol, a class in the runtime's `tasks`, and a line in `regis
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Final, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
-from edgepack.artifacts import Row
-from edgepack.calibration import ScoreCalibration
+from edgepack.artifacts import Row, Scale
+from edgepack.calibration import Reliability, ScoreCalibration
 from edgepack.recipe.finding_log import FindingLog
 from edgepack.recipe.model import Columns, LabelSeparator
 from edgepack_runtime.stats.metrics import Answer
@@ -23,6 +23,7 @@ from edgepack_runtime.tasks.task import Task
 Array = npt.NDArray[Any]
 Float = npt.NDArray[np.float32]
 UNLABELLED: Final = -1  # target of a unit without a label, as the index of a class: only the teacher's logits count
+UNLABELLED_NUMBER: Final = float("nan")  # the same, where a target is a number
 NO_UNIT: Final = -100  # target of a token without an answer: padding, [CLS], [SEP]
 Values = Sequence[object]  # in the order of `Columns.wanted`
 MakeRow = Callable[[int, Values, FindingLog], "Row | None"]  # with the line from 1 on which the row starts
@@ -63,12 +64,26 @@ class Objective(Protocol):
 
 
 class TrainingTask(Protocol):
-    """A task with the labels of a data set. `labels` are the meanings of the logits, in order."""
+    """A task with the labels of a data set.
+
+    A network learns in a unit in which answers have mean 0 and deviation 1; `scale` leads from there to that of the
+    rows, and becomes part of the head when the training has ended. Labels have no unit.
+
+    The second half of the methods is for models whose answers are a linear function of something: the linear model on
+    characters, and the weighted sum of it and the encoder. Their logits are in the unit of the rows. Shapes: R rows, C
+    logits.
+
+    Attributes:
+        labels: the meanings of the logits, in order.
+        strengths: those of the regularisation of a linear model that are tried.
+    """
 
     device: ClassVar[Task]
+    strengths: ClassVar[Sequence[float]]
     labels: tuple[str, ...]
+    scale: Scale
 
-    def __init__(self, labels: tuple[str, ...]) -> None: ...
+    def __init__(self, labels: tuple[str, ...], scale: Scale) -> None: ...
 
     @staticmethod
     def row_maker(columns: Columns, label_separator: LabelSeparator) -> MakeRow:
@@ -76,6 +91,10 @@ class TrainingTask(Protocol):
 
         It adds what is wrong with a row to the log, and returns None for a row with an error.
         """
+
+    @staticmethod
+    def scale_of(rows: Iterable[Row]) -> Scale:
+        """The scale of training rows."""
 
     def target(self, row: Row, encoded: Encoded) -> Array:
         """The target of a labelled row."""
@@ -104,3 +123,21 @@ class TrainingTask(Protocol):
 
     def answer(self, logits: Float, row: Row, encoded: Encoded) -> Answer:
         """The answer of the logits of one row, without padding, computed by the device's code."""
+
+    def truths(self, rows: Sequence[Row]) -> Array:
+        """What logits should say, (R, C)."""
+
+    def vectors(self, features: Any, rows: Sequence[Row], strength: float) -> tuple[Array, Array]:
+        """Weights (F, C) and biases (C,) of a linear model, from sparse features (R, F)."""
+
+    def fitted(self, logits: Array, truths: Array) -> Scale:
+        """The scale of logits (R, C) that explains the truths best; it changes no order of answers."""
+
+    def loss(self, logits: Array, truths: Array) -> float:
+        """How badly logits (R, C) explain the truths."""
+
+    def mixing_weights(self, logits: Sequence[Array], truths: Array) -> list[float]:
+        """The weights of several models, at least 0, whose sum of logits (R, C) explains the truths best."""
+
+    def reliability(self, logits: Array, truths: Array) -> Reliability | None:
+        """How far probabilities can be trusted; None if there are none."""

@@ -11,7 +11,7 @@ from typing import Final
 import numpy as np
 
 from edgepack import evaluation
-from edgepack.artifacts import DataArtifact, ModelArtifact, Row, Score
+from edgepack.artifacts import NO_SCALE, DataArtifact, ModelArtifact, Row, Scale, Score
 from edgepack.calibration import ScoreCalibration
 from edgepack.data.sampling import Sampler
 from edgepack.errors import StageFailedError
@@ -103,7 +103,7 @@ def finetune(
     task, rows = task_of_data(data), data.read("train")
     classifier = _create(job, data, rows, out, progress)
     progress.line(f"{job.name}: {classifier.parameters / 1e6:.1f} M parameters, {len(rows)} training rows")
-    teacher = reopen(job.teacher, data) if job.teacher is not None and job.distill is not None else None
+    teacher = reopen_to_learn(job.teacher, data) if job.teacher is not None and job.distill is not None else None
     learnt = examples(task, classifier, rows, teacher, data, progress, ranks)
     dev_score = DevScore(task, classifier, data)
     chosen = job.budget(len(learnt.rows), int(classifier.network.config.hidden_size), ranks.count)
@@ -130,11 +130,13 @@ def finetune(
     progress.line(f"{job.name}: {summary(result)}")
     if run.floor is not None and result.best_score <= run.floor:
         raise _nothing_learnt(job, data, run, result)
+    classifier.rescale(ranks.of_first(Scale, dev_score.scale))
     evaluated = ranks.of_first(_Evaluated, lambda: _Evaluated(result, score(classifier, data, progress)))
     calibration = evaluated.scores.calibration
     if calibration is not None and not job.is_teacher:
-        classifier.scale_logits(1 / calibration.temperature)
+        classifier.rescale(Scale(1 / calibration.temperature))
         progress.line(f"{job.name}: {calibration.text}")
+    classifier.rescale(data.scale)
     classifier.save(out)
     return _artifact(job, classifier, evaluated, out)
 
@@ -215,6 +217,13 @@ def reopen(artifact: ModelArtifact, data: DataArtifact) -> Classifier:
     return classifiers.load(artifact.folder, artifact.labels, artifact.max_length, data.text_task)
 
 
+def reopen_to_learn(artifact: ModelArtifact, data: DataArtifact) -> Classifier:
+    """The trained classifier in the unit in which networks learn (`TrainingTask`)."""
+    classifier = reopen(artifact, data)
+    classifier.rescale(data.scale.inverse)
+    return classifier
+
+
 def _create(job: TrainingJob, data: DataArtifact, rows: Sequence[Row], out: Path, progress: Progress) -> Classifier:
     training, model = job.training, job.model
     if isinstance(model, WidthPrunedModel):
@@ -244,9 +253,11 @@ def _cut(
     """
     training = job.training
     kept = _kept(job, whole, width, data, rows, progress) if width < 1 else None
-    return classifiers.cut(
+    part = classifiers.cut(
         whole.folder, layers, data.model_labels, training.max_length, out, data.text_task, kept, training.seed
     )
+    part.rescale(data.scale.inverse)
+    return part
 
 
 def _kept(
@@ -256,7 +267,9 @@ def _kept(
     draw = Sampler(importance.SAMPLE_ROWS, len(rows), f"width/{job.training.seed}")
     sample = [row for row in rows if draw()]
     balanced = job.training.class_weights == "balanced"
-    found = importance.measure(reopen(whole, data), task_of_data(data), sample, balanced=balanced, progress=progress)
+    found = importance.measure(
+        reopen_to_learn(whole, data), task_of_data(data), sample, balanced=balanced, progress=progress
+    )
     kept = width_pruning.choose(found, width)
     heads = f"{len(kept[0].heads)} of {len(found[0].heads)} heads"
     neurons = f"{len(kept[0].neurons)} of {len(found[0].neurons)} neurons"
@@ -338,3 +351,14 @@ class DevScore:
         found = logits(self._classifier, self._encoded, SILENT, "dev")
         answers = [self._task.answer(*one) for one in zip(found, self._rows, self._encoded, strict=True)]
         return evaluation.value(self._task.device, self._rows, answers, self._labels)
+
+    def scale(self) -> Scale:
+        """What makes the numbers of the classifier fit those of the dev rows best; nothing of labels.
+
+        A correlation, which selects the epoch, knows no unit.
+        """
+        if self._task.device.labelled:
+            return NO_SCALE
+        found = np.stack(list(logits(self._classifier, self._encoded, SILENT, "dev")))  # (R, 1)
+        rows = zip(self._rows, self._encoded, strict=True)
+        return self._task.fitted(found, np.array([[self._task.target(*row)] for row in rows], np.float64))

@@ -17,8 +17,9 @@ from edgepack_runtime.bundle.manifest import MANIFEST_NAME
 from edgepack_runtime.errors import EnvironmentUnfitError, StageFailedError, UsageError
 from edgepack_runtime.install.locate import locate
 from edgepack_runtime.messages import message
-from edgepack_runtime.rows.label_cells import label_in
+from edgepack_runtime.rows.label_cells import label_in, number_in
 from edgepack_runtime.stats.intervals import CONFIDENCE, proportion
+from edgepack_runtime.tasks.task import Task
 from edgepack_runtime.util.fs import os_errors
 from edgepack_runtime.util.progress import Log, Progress
 from edgepack_runtime.util.texts import UTF8, Item
@@ -91,9 +92,11 @@ class _Run:
     def __init__(self, options: argparse.Namespace, predictor: Any, form: Form, source: Source, output: Output) -> None:
         self._options, self._predictor, self._form, self._output = options, predictor, form, output
         self._source = source
-        # The column of right labels, rows that have one, and those among them with a right answer.
+        # The column of right answers, rows that have one, those with a right answer, and the sum of all errors.
         self._labels: Optional[int] = None if options.label_column is None else source.place(options.label_column)
+        self._task = None if self._labels is None else predictor.config.text_task
         self._judged = self._right = 0
+        self._error = 0.0
         self._rows = self._read(source)
         self._first: Optional[UsageError] = None  # of the first invalid row
 
@@ -153,6 +156,9 @@ class _Run:
         """The share of right answers of this run, in a sentence."""
         if not self._judged:
             return message("predict.no_label", column=self._options.label_column)
+        assert self._task is not None, "without a column nothing is judged"
+        if not self._task.exact:
+            return message("predict.mean_error", n=self._judged, value=self._error / self._judged)
         value, low, high = (100 * share for share in proportion(self._right, self._judged, CONFIDENCE))
         return message(
             "predict.accuracy",
@@ -179,15 +185,23 @@ class _Run:
                 error = refused
         if error is None:
             self._output.add(line, _content(row))
-            if self._labels is not None and (label := label_in(row.fields[self._labels])):
-                self._judged += 1
-                self._right += label == prediction.label
+            if self._labels is not None and self._task is not None:
+                self._judge(self._task, row.fields[self._labels], prediction)
             return
         if self._options.strict:
             raise UsageError(error.what, why=error.why, fix=message("predict.strict"))
         self._first = self._first or error
         text = {"line": row.line, "error": error.what, **({"why": error.why} if error.why else {})}
         self._output.add(self._form.missing(row), _content(row), text)
+
+    def _judge(self, task: Task, cell: str, prediction: Any) -> None:
+        truth = label_in(cell) if task.labelled else number_in(cell)
+        if truth is None or truth == "":
+            return
+        error = task.error(truth, prediction.answer)
+        self._judged += 1
+        self._right += error == 0
+        self._error += error
 
 
 def _content(row: InputRow) -> str:

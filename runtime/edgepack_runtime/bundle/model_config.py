@@ -18,7 +18,7 @@ from typing import AbstractSet, Any, Iterator, Mapping, Optional, Sequence, Tupl
 from edgepack_runtime.errors import BundleInvalidError
 from edgepack_runtime.schema.fields import Document, Exact, Problem, field, valid
 from edgepack_runtime.schema.maxima import MAX_LABELS, MAX_TOKENS
-from edgepack_runtime.tasks.registry import ONE_TEXT, TASK_NAMES, task_by_name
+from edgepack_runtime.tasks.registry import TASK_NAMES, task_by_name
 from edgepack_runtime.tasks.task import Task
 from edgepack_runtime.util.fs import read_regular
 from edgepack_runtime.util.texts import has_surrogate
@@ -95,8 +95,8 @@ class LinearConfig(Exact):
 
     `ensemble`: the logits are `encoder_weight` x the encoder's + `linear_weight` x the linear model's. `cascade`: the
     linear model answers alone if its lead is at least `least_lead`; else as `ensemble`. The lead is the difference of
-    its two highest logits; with several labels, the smallest distance of a logit from 0. `only`: the linear model
-    answers alone, and the folder has no `model.onnx` and no `vocab.txt`.
+    its two highest logits; with several labels, the smallest distance of a logit from 0; numbers have none. `only`: the
+    linear model answers alone, and the folder has no `model.onnx` and no `vocab.txt`.
     """
 
     mode: str = field(one_of=LINEAR_MODES)
@@ -248,9 +248,9 @@ def label_problem(labels: Any, task: Task) -> Optional[str]:
     return _texts_problem(labels, task.least_labels) or task.label_problem(labels)
 
 
-def linear_alone(labels: Sequence[str], *, multi_label: bool) -> ModelConfig:
-    """The configuration of a linear model that answers every text alone. Its scores are computed in float."""
-    return ModelConfig(ONE_TEXT, tuple(labels), multi_label=multi_label, linear=LinearConfig(ONLY))
+def linear_alone(task: Task, labels: Sequence[str]) -> ModelConfig:
+    """The configuration of a linear model that answers every item alone. Its scores are computed in float."""
+    return ModelConfig(task.name, tuple(labels), multi_label=task.multi_label, linear=LinearConfig(ONLY))
 
 
 def _problem(name: str, items: Sequence[str], minimum: int) -> Iterator[Problem]:

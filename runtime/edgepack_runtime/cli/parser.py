@@ -218,7 +218,7 @@ def add_predict(verbs: Verbs) -> None:
     parser.add_argument(
         "--label-column",
         metavar="NAME",
-        help="column with the right labels: also prints how many answers are right (--input of a table, --output)",
+        help="column with the right answers: also prints how good the model's are (--input of a table, --output)",
     )
     parser.add_argument(
         "--raw-cells",

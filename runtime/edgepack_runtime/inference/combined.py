@@ -10,6 +10,7 @@ from edgepack_runtime.bundle.model_config import CASCADE, CONFIG_NAME, LINEAR_NA
 from edgepack_runtime.errors import BundleInvalidError
 from edgepack_runtime.inference.linear import LinearModel
 from edgepack_runtime.tasks.task import Task
+from edgepack_runtime.util.texts import Item
 
 
 class AnsweredTexts(NamedTuple):
@@ -45,9 +46,9 @@ class Combined:
             )
         return cls(model, config.linear, config.text_task)
 
-    def logits(self, texts: Sequence[str]) -> List[List[float]]:
-        """The linear model's logits of each text."""
-        return list(map(self._model.logits, texts))
+    def logits(self, items: Sequence[Item]) -> List[List[float]]:
+        """The linear model's logits of each item."""
+        return list(map(self._model.logits, items))
 
     def answers_alone(self, logits: Sequence[Sequence[float]]) -> List[bool]:
         """Whether the linear model answers each text alone, from its logits."""

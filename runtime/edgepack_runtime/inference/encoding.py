@@ -100,16 +100,22 @@ class Encoding:
         most = _ALL if self.in_windows else self._config.max_length + 1  # one more shows that there are more
         if self._combined is None:
             return self._encode(items, most)
-        texts = singles(items)
-        linear = self._combined.logits(texts)
+        linear = self._combined.logits(self._checked(items))
         alone = self._combined.answers_alone(linear)
         self._combined.count(alone)
-        left = [text for text, decided in zip(texts, alone) if not decided]
+        left = [item for item, decided in zip(items, alone) if not decided]
         encoded = iter(self._encode(left, most) if left else ())
         return [
-            Encoded(text, (), (), (), logits) if decided else next(encoded)._replace(linear=logits)
-            for text, logits, decided in zip(texts, linear, alone)
+            Encoded(item, (), (), (), logits) if decided else next(encoded)._replace(linear=logits)
+            for item, logits, decided in zip(items, linear, alone)
         ]
+
+    def _checked(self, items: Sequence[Item]) -> Sequence[Item]:
+        """`items`, which are texts or pairs as the task has them."""
+        if self._task.pairs:
+            halves(items)
+            return items
+        return singles(items)
 
     def cut(self, items: Sequence[Item]) -> List[EncodedRow]:
         """One row for each of `items`, truncated to `max_length` tokens for any `long_texts`. Raises as `encode`."""
@@ -177,7 +183,7 @@ class Encoding:
         """The logits of `items`, from the encoder's of one row each, with the linear model's if there is one."""
         if self._combined is None:
             return list(logits)
-        linear = self._combined.logits(singles(items))
+        linear = self._combined.logits(self._checked(items))
         return [self._combined.sum(ours, theirs) for ours, theirs in zip(logits, linear)]
 
 

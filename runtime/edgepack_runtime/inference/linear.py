@@ -1,12 +1,13 @@
-"""A linear model on the characters of a text: `linear.json`, in plain Python, some tens of microseconds a text.
+"""A linear model on the characters of a text or a pair: `linear.json`, in plain Python, some tens of microseconds.
 
 Its features are the characters and the pairs of neighbouring characters of a text, each counted once and weighted by
 its rarity in the training texts (idf, Sparck Jones 1972; counted once as in Wang and Manning 2012), the whole of
-length 1. With W[g][k] the weight of n-gram g for output k, quantized to 8 bits with one scale per output, an output is
+length 1. Those of two texts are the ones that both have, the ones that one of them has, and how much they overlap.
+With W[g][k] the weight of feature g for output k, quantized to 8 bits with one scale per output, an output is
 
-    scale[k] * sum of W[g][k] / sqrt(sum of idf[g]^2) + bias[k]        over the known n-grams g of the text
+    scale[k] * sum of W[g][k] / sqrt(sum of idf[g]^2) + bias[k]        over the known features g
 
-An n-gram has one integer with three bytes for each output and for idf^2. One sum of Python's own adds all of them.
+A feature has one integer with three bytes for each output and for idf^2. One sum of Python's own adds all of them.
 """
 
 from __future__ import annotations
@@ -15,13 +16,15 @@ import base64
 import json
 import math
 from pathlib import Path
-from typing import Any, Dict, List, Mapping, Sequence, Set
+from typing import Any, Dict, Iterator, List, Mapping, Sequence, Set
 
 from edgepack_runtime.errors import BundleInvalidError
 from edgepack_runtime.util.fs import read_regular
+from edgepack_runtime.util.texts import Item
 
 MOST_CHARACTERS = 16_384  # of a text; the sums of as many pairs and characters fit three bytes
 _WIDTH = 3  # bytes of a sum
+_BOTH, _ONE = "=", "~"  # before the n-grams of a pair
 _OFFSET = 128  # weights are stored as unsigned bytes
 _FULL_WIDTH = range(0xFF01, 0xFF5F)  # forms of the printable ASCII characters
 # Fixed here, because `str.lower` depends on the Unicode version of the interpreter.
@@ -38,6 +41,32 @@ def ngrams(text: str) -> Set[str]:
     found = set(map(str.__add__, text, text[1:]))
     found.update(text)
     return found
+
+
+def features(item: Item) -> Set[str]:
+    """The n-grams of a text. Of a pair, `=` before those of both and `~` before those of one; and `_overlaps`."""
+    if isinstance(item, str):
+        return ngrams(item)
+    first, second = map(ngrams, item)
+    return {
+        *map(_BOTH.__add__, first & second),
+        *map(_ONE.__add__, first ^ second),
+        *_overlaps(first, second),
+    }
+
+
+def _overlaps(first: Set[str], second: Set[str]) -> Iterator[str]:
+    """Names of tenths, such as `j2:7`: of the Jaccard and overlap coefficients of characters (1) and pairs (2)."""
+    for length in (1, 2):
+        ours, theirs = ({gram for gram in grams if len(gram) == length} for grams in (first, second))
+        both = len(ours & theirs)
+        yield f"j{length}:{_tenths(both, len(ours | theirs))}"
+        yield f"o{length}:{_tenths(both, min(len(ours), len(theirs)))}"
+
+
+def _tenths(part: int, whole: int) -> int:
+    """`part` / `whole` in tenths, rounded; in whole numbers, so that all processors agree."""
+    return (20 * part + whole) // (2 * whole) if whole else 0
 
 
 class LinearModel:
@@ -86,9 +115,11 @@ class LinearModel:
         """Number of logits of a text."""
         return len(self._bias)
 
-    def logits(self, text: str) -> List[float]:
-        """One number for each label: log-odds. A text of unknown characters gets the bias."""
-        known = list(filter(self._rows.__contains__, ngrams(text)))  # `keys() & set` copies all keys before Python 3.9
+    def logits(self, item: Item) -> List[float]:
+        """One number for each output: log-odds of a label, or the number itself. Unknown characters get the bias."""
+        known = list(
+            filter(self._rows.__contains__, features(item))
+        )  # `keys() & set` copies all keys before Python 3.9
         if not known:
             return list(self._bias)
         total = sum(map(self._rows.__getitem__, known)).to_bytes(self._row_bytes, "little")

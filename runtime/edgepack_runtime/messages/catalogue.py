@@ -189,6 +189,9 @@ TEMPLATES: Mapping[str, Tuple[str, str]] = {
     "scored.micro_f1": ("micro_f1", "微平均 F1"),
     "scored.f1": ("f1", "F1"),
     "scored.entity_f1": ("entity_f1", "实体 F1"),
+    "scored.spearman": ("spearman", "斯皮尔曼相关系数"),
+    "scored.pearson": ("pearson", "皮尔逊相关系数"),
+    "scored.mae": ("mae", "平均绝对误差"),
     "scored.score": ("score", "得分"),
     "gate.measured_at": ("measured at {moment} by this device's clock", "测量时间：{moment}（设备时钟）"),
     "gate.verdict": ("verdict: {verdict}", "结论：{verdict}"),
@@ -531,13 +534,17 @@ TEMPLATES: Mapping[str, Tuple[str, str]] = {
     ),
     "predict.reasons": ("{text}: {file} has the reasons", "{text}：原因见 {file}"),
     "predict.no_label": (
-        "accuracy: column `{column}` holds no label of an answered row",
-        "准确率：有预测的行在列 `{column}` 中都没有标签",
+        "column `{column}` holds no right answer of an answered row",
+        "有预测的行在列 `{column}` 中都没有正确答案",
     ),
     "predict.accuracy": (
         "accuracy: {right} of {n:#row}{part} right, {value:.1f} % ({low:.1f} to {high:.1f}, "
         "{confidence:g} % confidence)",
         "准确率：{part}{n} 行中答对 {right} 行，{value:.1f} %（{low:.1f} 到 {high:.1f}，置信度 {confidence:g} %）",
+    ),
+    "predict.mean_error": (
+        "mean absolute error: {value:.4g} on {n:#row}",
+        "平均绝对误差：{value:.4g}（{n} 行）",
     ),
     "predict.this_run": (" that this run answered", "本次预测的 "),
     "predict.strict": (
@@ -597,8 +604,8 @@ TEMPLATES: Mapping[str, Tuple[str, str]] = {
         "请给出两条：predict TEXT TEXT_PAIR；或在标准输入中每行给出一对，中间用制表符分隔",
     ),
     "predict.one_label": (
-        "--label-column is for models that give one label",
-        "--label-column 用于给出一个标签的模型",
+        "--label-column is for models that give one label or a number",
+        "--label-column 用于给出一个标签或一个数值的模型",
     ),
     "predict.is_file": (
         "note: {file} is a file, and its name is taken for a text; --input {file} answers its rows",

@@ -13,6 +13,9 @@ from edgepack_runtime.util.texts import has_surrogate, is_unseen
 NOTHING_WRITTEN = frozenset(("nan", "NaN", "<NA>", "None", "NULL", "\\N"))
 NO_AGREEMENT = "-"  # in CLUE's files: the annotators agreed on no label
 _CHOSEN = ("choices", "taxonomy")
+_NUMBERS = ("rating", "number")
+_NUMBER = re.compile(r"[-+]?([0-9]+(\.[0-9]*)?|\.[0-9]+)(e[-+]?[0-9]{1,3})?", re.IGNORECASE)
+_LARGEST = 1e300
 _STRING = r"""'[^'\\]*'|"[^"\\]*\""""
 # Of strings alone, without escapes: what labels need, and no more than one pass over the cell.
 _PYTHON_LIST = re.compile(rf"\[\s*(?:(?:{_STRING})\s*(?:,\s*|(?=\])))*\]")
@@ -27,6 +30,15 @@ def label_in(value: object) -> str:
     return "" if text in NOTHING_WRITTEN or text == NO_AGREEMENT or is_unseen(text) else text
 
 
+def number_in(value: object) -> Optional[float]:
+    """The number of a cell, in JSON or as text; None if it holds something else, infinity or no number included."""
+    value = single(labels_in(value))
+    if isinstance(value, str) and _NUMBER.fullmatch(value.strip()):
+        value = float(value)
+    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    return float(value) if is_number and -_LARGEST < value < _LARGEST else None  # type: ignore[arg-type, operator]
+
+
 def single(value: object) -> object:
     """The label of a list of one, None of an empty list; any other value as it is."""
     if isinstance(value, list) and len(value) < 2:
@@ -37,15 +49,15 @@ def single(value: object) -> object:
 def labels_in(value: object) -> object:
     """A value with labels as a list, as annotation tools write them; one label as it is.
 
-    Label Studio writes several choices as `{"choices": [...]}`, a rating as `{"rating": 4}`, and a choice in a tree as
-    the list of its branches.
+    Label Studio writes several choices as `{"choices": [...]}`, a rating as `{"rating": 4}`, a number as
+    `{"number": 2.5}`, and a choice in a tree as the list of its branches.
     """
     value = parsed(value)
     if isinstance(value, dict) and len(value) == 1:
         [(key, inner)] = value.items()
         if key in _CHOSEN:
             value = inner if isinstance(inner, list) else [inner]
-        elif key == "rating" and isinstance(inner, int):
+        elif key in _NUMBERS and isinstance(inner, (int, float)):
             value = [str(inner)]
     if not isinstance(value, list):
         return value

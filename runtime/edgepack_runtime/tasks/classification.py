@@ -21,7 +21,7 @@ class Classification:
     labelled = True
     least_labels = 2
     per_token = False
-    linear = False
+    linear = True
     exact = True
     metric_names: Tuple[str, ...] = (metrics.ACCURACY, metrics.MACRO_F1, metrics.MICRO_F1)
     usual_metric = metrics.ACCURACY

@@ -46,6 +46,7 @@ class LabelledSpans(Classification):
     answer_key = "spans"
     example = '{"spans": [{"start": 0, "end": 2, "label": "name", "score": 0.97, "text": "..."}]}'
     per_token = True
+    linear = False
     metric_names = (*Classification.metric_names, metrics.ENTITY_F1)
     usual_metric = metrics.ENTITY_F1
 

@@ -39,7 +39,7 @@ class OneLabel(Classification):
     metric_names = (*Classification.metric_names, metrics.F1)
 
     def __init__(self, name: str, *, pairs: bool) -> None:
-        self.name, self.pairs, self.linear = name, pairs, not pairs
+        self.name, self.pairs = name, pairs
 
     def outputs(self, labels: Sequence[str]) -> Sequence[Output]:
         return (

@@ -5,21 +5,28 @@ from __future__ import annotations
 from typing import Dict, Literal, Sequence, Tuple, get_args
 
 from edgepack_runtime.tasks.labelled_spans import LabelledSpans
+from edgepack_runtime.tasks.number import Number
 from edgepack_runtime.tasks.one_label import OneLabel
 from edgepack_runtime.tasks.several_labels import SeveralLabels
 from edgepack_runtime.tasks.task import Task
 
-TaskName = Literal["text-classification", "text-pair-classification", "token-classification"]
+TaskName = Literal[
+    "text-classification", "text-pair-classification", "token-classification", "text-regression", "text-pair-regression"
+]
 TASK_NAMES: Tuple[TaskName, ...] = get_args(TaskName)
 ONE_TEXT: TaskName = "text-classification"
 PAIR: TaskName = "text-pair-classification"
 TOKENS: TaskName = "token-classification"
+NUMBER: TaskName = "text-regression"
+NUMBER_OF_PAIR: TaskName = "text-pair-regression"
 _TASKS: Tuple[Task, ...] = (
     OneLabel(ONE_TEXT, pairs=False),
     SeveralLabels(ONE_TEXT, pairs=False),
     OneLabel(PAIR, pairs=True),
     SeveralLabels(PAIR, pairs=True),
     LabelledSpans(TOKENS),
+    Number(NUMBER, pairs=False),
+    Number(NUMBER_OF_PAIR, pairs=True),
 )
 _BY_NAME: Dict[Tuple[str, bool], Task] = {(task.name, task.multi_label): task for task in _TASKS}
 _BY_ANSWER_KEY: Dict[Tuple[str, bool], Task] = {(task.answer_key, task.pairs): task for task in _TASKS}

@@ -42,7 +42,7 @@ class SeveralLabels(Classification):
     usual_metric = metrics.MICRO_F1
 
     def __init__(self, name: str, *, pairs: bool) -> None:
-        self.name, self.pairs, self.linear = name, pairs, not pairs
+        self.name, self.pairs = name, pairs
 
     def outputs(self, labels: Sequence[str]) -> Sequence[Output]:
         return (

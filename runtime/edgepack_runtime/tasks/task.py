@@ -97,6 +97,8 @@ class Task(Protocol):
     def settled(self, labels: Sequence[str], wanted: Sequence[float], found: Sequence[float], tolerance: float) -> int:
         """How many answers of the logits `wanted` lead by more than `tolerance`, so that `found` must have them too.
 
+        Where a logit is the answer itself, it is settled.
+
         Args:
             wanted, found: logits (C,) that differ by at most `tolerance`.
 
@@ -105,7 +107,10 @@ class Task(Protocol):
         """
 
     def lead(self, logits: Sequence[float]) -> float:
-        """How sure a linear model is: the least change of a logit (of a difference of two) that changes the answer."""
+        """How sure a linear model is: the least change of a logit (of a difference of two) that changes the answer.
+
+        It is 0 where each change does, so that a linear model never answers instead of the encoder.
+        """
 
     def parse_answer(self, value: Any, known: AbstractSet[str], length: int) -> Optional[Answer]:
         """The answer in a JSON `value`; None if it is invalid.

@@ -253,7 +253,7 @@ def test_for_a_linear_model_alone_they_have_as_many_characters_of_its_n_grams(tm
     grams = ["房间", "很", "x", "大，"]
     file = tmp_path / "linear.json"
     file.write_text(json.dumps(document(grams, [[1.0, -1.0]] * 4, [1.0] * 4, [0.0, 0.0])), encoding="utf-8")
-    write_linear(file, ("bad", "good"), tmp_path / "model", multi_label=False)
+    write_linear(file, task_by_name(ONE_TEXT), ("bad", "good"), tmp_path / "model")
     rows = [Row(text, "good") for text in TEXTS]
     made = placeholder_rows(rows, tmp_path / "model")
     assert [len(row.text) for row in made] == [len(text) for text in TEXTS]

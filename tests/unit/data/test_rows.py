@@ -16,12 +16,14 @@ from edgepack.artifacts import Row
 from edgepack.data.tables import read_rows
 from edgepack.recipe.finding_log import FindingLog
 from edgepack.recipe.model import Columns
+from edgepack_runtime.rows.label_cells import number_in
 from edgepack_runtime.util.spans import Span
 
 PAIRS = Columns(text_pair="text_pair")
 MANY = Columns(labels="labels")
 SPANS = Columns(spans="spans")
 TOKENS = Columns(tokens="tokens", tags="tags")
+NUMBERS = Columns(value="score")
 
 
 def read(folder: Path, name: str, content: str, columns: Columns, separator: str = "|") -> tuple[list[Row], list[str]]:
@@ -345,3 +347,33 @@ def test_a_row_that_its_annotator_refused_is_left_out(tmp_path: Path) -> None:
     assert refused == ([], ['1: warning: the annotator answered "reject": the row is left out'])
     assert record(tmp_path, columns, text="好", label="a", answer="accept", _input_hash=1) == ([Row("好", "a")], [])
     assert record(tmp_path, columns, text="好", label="a", answer="reject") == ([Row("好", "a")], [])
+
+
+@pytest.mark.parametrize(
+    ("cell", "number"),
+    [("3.5", 3.5), (" -2 ", -2.0), ("1e3", 1000.0), (".5", 0.5), ("+4.", 4.0), (4, 4.0), (0.25, 0.25), ([3], 3.0)],
+)
+def test_numbers_are_read(tmp_path: Path, cell: object, number: float) -> None:
+    assert record(tmp_path, NUMBERS, text="好", score=cell) == ([Row("好", number)], [])
+
+
+@pytest.mark.parametrize("cell", ["三", "1,5", "80%", "1_000", "nan nan", True, "1e10", 1e300, [1, 2], {"a": 1}])
+def test_what_is_no_number_is_an_error(tmp_path: Path, cell: object) -> None:
+    rows, [finding] = record(tmp_path, NUMBERS, text="好", score=cell)
+    assert rows == [] and finding.startswith("1: error: ")
+
+
+@pytest.mark.parametrize("cell", ["", "nan", "NULL", None, []])
+def test_a_row_without_a_number_is_left_out(tmp_path: Path, cell: object) -> None:
+    assert record(tmp_path, NUMBERS, text="好", score=cell) == ([], ["1: warning: the row has no number: left out"])
+
+
+@pytest.mark.parametrize(("cell", "number"), [('{"rating": 4}', 4.0), ('{"number": 2.5}', 2.5)])
+def test_numbers_of_label_studio_are_read(tmp_path: Path, cell: str, number: float) -> None:
+    content = f"text\tscore\n好\t{cell}\n"
+    assert read(tmp_path, "a.tsv", content, NUMBERS) == ([Row("好", number)], [])
+
+
+@given(st.floats(-1e9, 1e9))
+def test_any_number_comes_back_as_it_was_written(value: float) -> None:
+    assert number_in(repr(value)) == number_in(json.dumps(value)) == number_in(value) == value

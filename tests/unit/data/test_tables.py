@@ -21,7 +21,7 @@ from edgepack.recipe.findings import Finding, Severity, errors
 from edgepack.recipe.model import Columns
 from edgepack_runtime.batch.inputs import opened, read_texts
 from edgepack_runtime.errors import UsageError
-from edgepack_runtime.rows.label_cells import label_in
+from edgepack_runtime.rows.label_cells import NOTHING_WRITTEN, label_in
 from edgepack_runtime.rows.lines import RowError
 from edgepack_runtime.util.texts import is_unseen
 
@@ -195,7 +195,7 @@ def check_both_sides(file: Path) -> None:
 
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=20).filter(
-    lambda text: not is_unseen(text)
+    lambda text: not is_unseen(text) and text.strip() not in NOTHING_WRITTEN
 )
 LABEL = st.text(st.characters(exclude_categories=["Cs", "Zs", "Zl", "Zp", "Cc", "Cf"]), min_size=1, max_size=8).filter(
     lambda label: label_in(label) == label

@@ -13,7 +13,7 @@ import pytest
 from tests.conftest import MakeModel
 from tests.unit.onnx_graph.ernie_graphs import ranged
 
-from edgepack.artifacts import DataArtifact, Quantization, Trial
+from edgepack.artifacts import NO_SCALE, DataArtifact, Quantization, Trial
 from edgepack.export import selection
 from edgepack.export.int8_search import Trials, choose, elsewhere
 from edgepack.onnx_graph.encoder import Encoder
@@ -189,6 +189,7 @@ class Counted:
         class Data:
             text_task, task, multi_label = task_by_name(ONE_TEXT), ONE_TEXT, False
             labels = model_labels = ("0", "1")
+            scale = NO_SCALE
 
             def read(self, split: str) -> Sequence[int]:
                 return range(rows)

@@ -301,10 +301,16 @@ def test_weights_of_7_bits_are_refused_where_no_candidate_is_int8(tmp_path: Path
 def test_a_linear_model_is_refused_where_there_is_none(tmp_path: Path, mode: str) -> None:
     text = f"{MINIMAL}linear: {mode}\n"
     assert load(tmp_path, text).linear == mode
-    assert "6: linear" in refused(tmp_path, f"{text}task: text-pair-classification\n")
+    assert "6: linear" in refused(tmp_path, f"{text}task: token-classification\n")
 
 
-def test_other_tasks_have_no_linear_model_and_need_no_key(tmp_path: Path) -> None:
+def test_no_cascade_is_sure_of_a_number(tmp_path: Path) -> None:
+    text = MINIMAL.replace("train: builtin:reviews-zh", "train: a.tsv, dev: a.tsv, test: a.tsv")
+    assert "6: linear" in refused(tmp_path, f"{text}linear: cascade\ntask: text-regression\n")
+    assert "6: linear" not in refused(tmp_path, f"{text}linear: ensemble\ntask: text-regression\n")
+
+
+def test_tokens_have_no_linear_model_and_need_no_key(tmp_path: Path) -> None:
     assert load(tmp_path, MINIMAL).linear == "auto" and load(tmp_path, MINIMAL).has_linear
     assert not load(tmp_path, f"{MINIMAL}linear: off\n").has_linear
-    assert not load(tmp_path, MINIMAL).model_copy(update={"task": "text-pair-classification"}).has_linear
+    assert not load(tmp_path, MINIMAL).model_copy(update={"task": "token-classification"}).has_linear

@@ -78,7 +78,7 @@ def test_paths_are_beside_the_recipe() -> None:
 
 def test_values_by_dotted_paths() -> None:
     gates = Gates.model_validate({"golden": {"rows": 5}, "latency": None})
-    assert (gates.value("golden.rows"), gates.value("latency.p50_ms")) == (5, None)
+    assert (gates.value_at("golden.rows"), gates.value_at("latency.p50_ms")) == (5, None)
     assert [gates.differs(key) for key in ("golden.rows", "golden.carry", "latency")] == [True, False, False]
     assert gates.with_default("golden.rows").golden.rows == 2000
     assert gates.changed(golden=gates.golden).model_fields_set == {"golden", "latency"}

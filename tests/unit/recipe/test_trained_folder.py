@@ -169,6 +169,15 @@ def test_a_folder_of_another_kind_is_named(tmp_path: Path, file: str, said: str)
     assert f": the folder 'trained' {said}" in refused(tmp_path)
 
 
+@pytest.mark.parametrize("config", [{"problem_type": "regression"}, {"id2label": {"0": "LABEL_0"}}])
+def test_a_folder_with_one_output_answers_with_a_number(tmp_path: Path, config: dict[str, Any]) -> None:
+    found = trained_folder.read(write(tmp_path, {**CONFIG, **config}))
+    assert (found.is_number, found.labels, found.outputs, found.problems) == (True, ("value",), 1, ())
+    assert "it is text-classification, and config.json says that the model gives one number" in refused(
+        tmp_path, more="task: text-classification\n"
+    )
+
+
 def test_a_folder_of_checkpoints_names_the_last(tmp_path: Path) -> None:
     folder = write(tmp_path)
     for step in (500, 1000):
@@ -187,8 +196,6 @@ def test_a_folder_of_checkpoints_names_the_last(tmp_path: Path) -> None:
             "it is an encoder without a head for labels: `architectures` is ErnieModel",
         ),
         ({"architectures": ["RobertaForSequenceClassification"]}, "is RobertaForSequenceClassification"),
-        ({"problem_type": "regression"}, "it gives one number for a text (regression)"),
-        ({"id2label": {"0": "a"}}, "it gives one number for a text (regression)"),
         ({"num_labels": 3}, "config.json has 2 labels, `b`, `a`, and the model has 3"),
         ({"id2label": {"0": "a", "1": "a"}}, "the list of its labels holds 'a' twice"),
     ],

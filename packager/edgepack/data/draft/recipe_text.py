@@ -122,6 +122,8 @@ def _columns(draft: Draft) -> str:
 
 def _accuracy(test: SplitFacts) -> str:
     """Lines of the accuracy gate, with limits that so many test rows can show; others are comments."""
+    if not test.task.labelled:
+        return _number_gate(test)
     metric, rows = _measure(test)
     what = message("draft.of_metric", metric=message(f"metric.{metric}"), rows=len(test))
     of = [] if metric == metrics.ACCURACY else [f"metric: {metric} # {local(what)}"]
@@ -134,6 +136,18 @@ def _accuracy(test: SplitFacts) -> str:
         shown = message("draft.may_lose", rows=rows, points=drop_half_width(rows, CONFIDENCE))
         drop = [f"max_drop_points: {points} # {local(shown)}"]
     lines = [*(f"# {local(line)}" for line in _known(test)), *of, limit, *drop, f"confidence: {CONFIDENCE}"]
+    return "\n".join(["  accuracy:", *(f"    {line}" for line in lines)])
+
+
+def _number_gate(test: SplitFacts) -> str:
+    """Lines of the gate of numbers: the floor of every build is a correlation above 0."""
+    metric = message(f"metric.{test.task.usual_metric}")
+    points = SUGGESTED_DROPS[0]
+    lines = [
+        f"metric: {test.task.usual_metric} # {local(message('draft.of_metric', metric=metric, rows=len(test)))}",
+        f"max_drop_points: {points} # {local(message('draft.may_lose_points'))}",
+        f"confidence: {CONFIDENCE}",
+    ]
     return "\n".join(["  accuracy:", *(f"    {line}" for line in lines)])
 
 
@@ -160,6 +174,8 @@ def _known(test: SplitFacts) -> list[str]:
 
 def too_few_for_drop(test: SplitFacts) -> str | None:
     """Why a draft has no limit for the loss of INT8; None if it has one."""
+    if not test.task.labelled:
+        return None
     return _too_few(test) if suggested_drop(_measure(test)[1], CONFIDENCE) is None else None
 
 
@@ -188,6 +204,11 @@ def describe(facts: Mapping[SplitName, SplitFacts]) -> list[str]:
     """Rows and labels of three splits, in two lines."""
     rows = [f"{len(split)} {name}" for name, split in facts.items()]
     train = facts["train"]
+    if not train.task.labelled:
+        ordered = sorted(train.numbers)
+        shown = [f"{value:g}" for value in (ordered[0], ordered[len(ordered) // 2], ordered[-1])]
+        about = message("draft.numbers_in_train", least=shown[0], median=shown[1], most=shown[2])
+        return [message("draft.rows", parts=rows), about]
     ranked = sorted(train.label_rows.items(), key=lambda item: (-item[1], item[0]))
     shown = [f"`{shortened(label)}` {count} ({count / len(train):.1%})" for label, count in ranked[:_SHOWN_LABELS]]
     shown += ["..."] if len(ranked) > _SHOWN_LABELS else []

@@ -122,7 +122,8 @@ def written_columns(columns: Columns) -> Columns:
     text_pair = None if columns.text_pair is None else "text_pair"
     if columns.answer == "spans":
         return Columns(spans="spans")
-    return Columns(text_pair=text_pair, labels=None if columns.answer == "label" else "labels")
+    answer = {} if columns.answer == "label" else {columns.answer: columns.answer}
+    return Columns(text_pair=text_pair, **answer)
 
 
 def written_suffix(columns: Columns) -> str:
@@ -156,7 +157,7 @@ class Written:
 
 
 def _document(row: Row, columns: Columns) -> dict[str, Any]:
-    """A row with several labels or spans, as JSON for a recipe."""
+    """A row with several labels, spans or a number, as JSON for a recipe."""
     if columns.answer == "spans":
         return {"text": row.text, "spans": [span._asdict() for span in row.label if isinstance(span, Span)]}
     return row.document(columns.answer)

@@ -27,7 +27,7 @@ from paddlenlp.transformers import (
 from paddlenlp.utils.download.bos_download import bos_download
 from requests import RequestException
 
-from edgepack.artifacts import Row
+from edgepack.artifacts import NO_SCALE, Row, Scale
 from edgepack.errors import EdgepackError, EnvironmentUnfitError, StageFailedError
 from edgepack.messages import message
 from edgepack.recipe import hub
@@ -197,10 +197,13 @@ class Classifier:
         """Tokens of each row with special tokens, truncated to `max_length`; with offsets if tokens are classified."""
         return batches.encode(self.tokenizer, rows, self.max_length, with_offsets=self.task.per_token)
 
-    def scale_logits(self, scale: float) -> None:
-        """Multiply all logits by `scale`, in the weights of the head."""
-        for parameter in (self.network.classifier.weight, self.network.classifier.bias):
-            parameter.set_value(parameter * scale)
+    def rescale(self, scale: Scale) -> None:
+        """Apply `scale` to all logits, in the weights of the head."""
+        if scale == NO_SCALE:
+            return
+        weight, bias = self.network.classifier.weight, self.network.classifier.bias
+        weight.set_value(weight * scale.factor)
+        bias.set_value(bias * scale.factor + scale.shift)
 
     def save(self, folder: Path) -> None:
         """Write weights and config to the folder that holds the vocabulary, which makes it a PaddleNLP model."""

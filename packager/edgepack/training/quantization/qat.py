@@ -17,7 +17,7 @@ from edgepack.tasks.registry import task_of_data
 from edgepack.training import devices
 from edgepack.training.checkpoint import Checkpoint
 from edgepack.training.distributed import ALONE
-from edgepack.training.finetune import DevScore, examples, reopen, summary
+from edgepack.training.finetune import DevScore, examples, reopen, reopen_to_learn, summary
 from edgepack.training.models import tokenizer_files
 from edgepack.training.models.batches import EncodedRows
 from edgepack.training.models.classifiers import Classifier
@@ -58,7 +58,7 @@ def relearn(
         progress.line(f"quantize: one process trains, where the student had {settings.ranks}")
     settings = _settings(section.qat, settings)
     progress.line(f"quantize: device {devices.choose(settings.device)}")
-    classifier = reopen(student, data)
+    classifier = reopen_to_learn(student, data)
     learnt = examples(task_of_data(data), classifier, data.read("train"), classifier, data, progress, ALONE)
     found = observe(classifier, classifier.encode(calibration), section.observer, progress)
     ranges = {item.layer: item.activation for item in found if item.activation is not None}
@@ -67,6 +67,7 @@ def relearn(
     distill = Distill(temperature=_TEMPERATURE, hard_weight=section.qat.hard_weight)
     result = train(_training_run(classifier, learnt, settings, distill, data, out), progress, Checkpoint(checkpoint))
     progress.line(f"quantize: {summary(result)}, dev {result.best_score:.3f} in {result.seconds:.0f} s")
+    classifier.rescale(data.scale)
     linears = ranges_of(classifier)
     _save(classifier, student, data, out)
     return linears

@@ -199,7 +199,7 @@ def test_the_data_are_never_overwritten(tmp_path: Path, name: str) -> None:
         ("", "this file is empty"),
         ("just\nlines\n", "is not a row of a table"),
         ("text,label\n", "the file has a header (`text`, `label`) and no rows below it"),
-        ("text,label\n" + "".join(f"第{n}条文本,{n / 7:.3f}\n" for n in range(60)), "these look like measurements"),
+        ("text,price\n" + "".join(f"第{n}条文本,{n * 7}\n" for n in range(60)), "these look like measurements"),
         ("text,label\n" + '很好,正\n太吵,负\n"不错,正\n' + "一般,负\n很小,正\n" * 9 + '位置",负\n', "look like rows"),
         ("text\tlabel\tlabel\n很好\t1\t1\n太吵\t0\t0\n", "duplicate column"),
         ("text,label\n" + "很好,1\n太吵,0\n" * 3 + '"不错,1\n一般,0\n', "broken CSV"),
@@ -492,3 +492,23 @@ def test_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "rows.csv")
     with pytest.raises(RecipeInvalidError, match="is not a regular file"):
         drafted(tmp_path / "rows.csv", tmp_path / "recipe.yaml")
+
+
+def test_numbers_become_a_recipe_for_numbers(tmp_path: Path) -> None:
+    """Measurements beside texts, in whatever unit; without splits, which are made."""
+    lines = [f"{text}\t{place / 7:.2f}" for place, (text, _) in enumerate(ROWS)]
+    (tmp_path / "prices.tsv").write_text("\n".join(["text\tprice", *lines]) + "\n", encoding="utf-8")
+    said = drafted(tmp_path / "prices.tsv", tmp_path / "recipe.yaml")
+    loaded, splits = made(tmp_path / "recipe.yaml")
+    assert (loaded.task, loaded.data.columns.wanted) == ("text-regression", {"text": "text", "value": "value"})
+    assert loaded.gates.accuracy is not None and loaded.gates.accuracy.metric == "spearman"
+    assert sum(map(len, splits.rows.values())) == len(ROWS) and not said.findings
+    assert all(isinstance(row.label, float) for row in splits.rows["test"])
+
+
+@pytest.mark.parametrize(("grades", "task"), [(6, "text-pair-regression"), (3, "text-pair-classification")])
+def test_grades_of_pairs_are_numbers_and_few_of_them_are_classes(tmp_path: Path, grades: int, task: str) -> None:
+    lines = [f"{text}，很好。\t{ROWS[-place][0]}，不错。\t{place % grades}" for place, (text, _) in enumerate(ROWS)]
+    (tmp_path / "sts.tsv").write_text("\n".join(["text_a\ttext_b\tscore", *lines]) + "\n", encoding="utf-8")
+    drafted(tmp_path / "sts.tsv", tmp_path / "recipe.yaml")
+    assert made(tmp_path / "recipe.yaml")[0].task == task

@@ -73,7 +73,7 @@ def test_answers_are_counted_that_a_column_of_labels_confirms(here: Path, capsys
     assert "accuracy: 4 of 5 rows right, 80.0 % (28.4 to 99.5, 95 % confidence)" in capsys.readouterr().err
     (here / "in.csv").write_text("text,truth\n好,\n", encoding="utf-8")
     assert predict("--label-column", "truth", given="in.csv", output="out.csv") == 0
-    assert "accuracy: column `truth` holds no label of an answered row" in capsys.readouterr().err
+    assert "column `truth` holds no right answer of an answered row" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -22,6 +22,7 @@ from edgepack_runtime.bundle.model_config import (
     parse,
 )
 from edgepack_runtime.errors import BundleInvalidError
+from edgepack_runtime.tasks.registry import ONE_TEXT, task_by_name
 
 ENGINE = EngineConfig(disabled_optimizers=("SkipLayerNormFusion",))
 CONFIG = ModelConfig("text-classification", ("负面", "正面"), 64, "int8", engine=ENGINE)
@@ -170,7 +171,7 @@ def test_a_linear_model_is_described_only_where_there_is_one() -> None:
 
 
 def test_a_linear_model_alone_has_no_keys_of_an_encoder() -> None:
-    alone = linear_alone(CONFIG.labels, multi_label=True)
+    alone = linear_alone(task_by_name(ONE_TEXT, multi_label=True), CONFIG.labels)
     assert (alone.needs_encoder, alone.max_length, alone.engine) == (False, 0, EngineConfig())
     document = json.loads(dump(alone))
     assert set(document) == {"model_format", "task", "labels", "multi_label", "linear"}
@@ -198,10 +199,10 @@ def test_an_invalid_description_of_a_linear_model_is_refused(linear: Any, why: s
     assert why in caught.value.why
 
 
-def test_only_labels_of_texts_have_a_linear_model() -> None:
+def test_tokens_have_no_linear_model() -> None:
     with pytest.raises(BundleInvalidError) as caught:
-        parse(changed(linear=LINEAR, task="text-pair-classification"))
-    assert "text-pair-classification does not support a linear model" in caught.value.why
+        parse(changed(linear=LINEAR, task="token-classification", labels=["O", "B-x", "I-x"]))
+    assert "token-classification does not support a linear model" in caught.value.why
 
 
 GIVEN = ModelConfig("custom", (), 0, "float32", engine=ENGINE, handler=HandlerConfig("file", ("detect", "read_2")))

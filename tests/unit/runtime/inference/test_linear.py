@@ -27,6 +27,17 @@ def test_features_are_characters_and_pairs_in_one_case_and_width() -> None:
     assert linear.ngrams("") == set()
 
 
+def test_features_of_a_pair_are_what_both_have_what_one_has_and_how_much() -> None:
+    found = linear.features(("好吃", "好看吗"))
+    assert found == {
+        *("=好", "~吃", "~好吃", "~看", "~吗", "~好看", "~看吗"),
+        *("j1:3", "o1:5", "j2:0", "o2:0"),  # 1 of 4 and 1 of 2 characters, none of the pairs
+    }
+    assert linear.features(("", "")) == {"j1:0", "o1:0", "j2:0", "o2:0"}
+    assert linear.features(("好的", "好的")) >= {"j1:10", "o1:10", "j2:10", "o2:10"}
+    assert linear.features(("a", "ab")) == linear.features(("ab", "a"))
+
+
 @given(st.text(), st.characters(codec="utf-8"))
 def test_what_stands_beyond_the_longest_text_is_not_read(text: str, last: str) -> None:
     whole = (text + "好") * (linear.MOST_CHARACTERS // (len(text) + 1) + 1)

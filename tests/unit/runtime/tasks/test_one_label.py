@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from edgepack_runtime.errors import StageFailedError
 from edgepack_runtime.stats import metrics
 from edgepack_runtime.tasks.one_label import LabelPrediction, OneLabel, one_label
-from edgepack_runtime.tasks.registry import ONE_TEXT, task_by_name
+from edgepack_runtime.tasks.registry import ONE_TEXT, TOKENS, task_by_name
 from edgepack_runtime.tasks.task import Part
 
 LABELS = ("b", "a", "c")
@@ -83,5 +83,5 @@ def test_rows_with_one_answer_show_no_learning() -> None:
     assert TASK.constant_answer(["a", "b", "a", "a"]) == "a"
 
 
-def test_only_models_of_single_texts_have_a_linear_part() -> None:
-    assert task_by_name(ONE_TEXT).linear and not OneLabel("x", pairs=True).linear
+def test_only_models_of_whole_texts_have_a_linear_part() -> None:
+    assert task_by_name(ONE_TEXT).linear and TASK.linear and not task_by_name(TOKENS).linear

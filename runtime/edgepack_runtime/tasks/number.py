@@ -1,0 +1,143 @@
+"""A number for a text, or for a pair of texts: a rating, graded similarity."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, AbstractSet, Any, Dict, NamedTuple, Optional, Sequence, Tuple
+
+from edgepack_runtime.stats import metrics
+from edgepack_runtime.stats.metrics import Pair
+from edgepack_runtime.tasks.task import Offsets, Output, Part, not_finite, rounded
+from edgepack_runtime.util.texts import Item
+
+if TYPE_CHECKING:
+    from edgepack_runtime.stats.intervals import Interval  # slow to import, and every verb imports the tasks
+
+NUMBER_LABELS = ("value",)  # the only output of a model
+MOST = 1e9  # of a number, on either side of 0: a float holds six decimals of it
+
+
+class NumberPrediction(NamedTuple):
+    """A number, in the unit of the training rows. It may lie outside of their range."""
+
+    value: float
+
+    @property
+    def answer(self) -> float:
+        return rounded(self.value)
+
+    def as_json(self, *, with_scores: bool) -> Dict[str, Any]:
+        """`value`. There are no scores."""
+        return {"value": rounded(self.value)}
+
+
+class Number:
+    """The only logit; for windows, the mean weighted by their tokens. See `edgepack_runtime.tasks.task.Task`."""
+
+    answer_key = "value"
+    example = '{"value": 3.62}'
+    multi_label = False
+    labelled = False
+    least_labels = 1
+    per_token = False
+    linear = True
+    exact = False
+    metric_names = metrics.NUMBER_METRICS
+    usual_metric = metrics.SPEARMAN
+
+    def __init__(self, name: str, *, pairs: bool) -> None:
+        self.name, self.pairs = name, pairs
+
+    def classes(self, labels: Sequence[str]) -> Tuple[str, ...]:
+        return ()
+
+    def model_labels(self, classes: Sequence[str]) -> Tuple[str, ...]:
+        return NUMBER_LABELS
+
+    def label_problem(self, labels: Sequence[str]) -> Optional[str]:
+        return None if len(labels) == 1 else f"has {len(labels)} outputs, and a number is one"
+
+    def outputs(self, labels: Sequence[str]) -> Sequence[Output]:
+        return (Output("value", {"type": "number"}),)
+
+    def predict(self, labels: Sequence[str], parts: Sequence[Part], offsets: Offsets, item: Item) -> NumberPrediction:
+        total = sum(part.weight for part in parts)
+        value = parts[0].logits[0]
+        if len(parts) > 1:
+            value = math.fsum(part.logits[0] * part.weight for part in parts) / total
+        if not math.isfinite(value):
+            raise not_finite([part.logits for part in parts])
+        return NumberPrediction(value)
+
+    def settled(self, labels: Sequence[str], wanted: Sequence[float], found: Sequence[float], tolerance: float) -> int:
+        return 1  # the logit is the answer, and differs by at most `tolerance`
+
+    def lead(self, logits: Sequence[float]) -> float:
+        return 0.0  # any change of the logit changes the answer
+
+    def parse_answer(self, value: Any, known: AbstractSet[str], length: int) -> Optional[float]:
+        return float(value) if type(value) in (int, float) and abs(value) <= MOST else None
+
+    def answer_of(self, value: Any) -> float:
+        return float(value)
+
+    def classes_of(self, answer: float) -> Sequence[str]:
+        return ()
+
+    def words(self, answer: float, text: Optional[str]) -> str:
+        return f"{answer:.4g}"
+
+    def error(self, truth: float, answer: float) -> float:
+        return abs(truth - answer)
+
+    def probability(self, prediction: Any, truth: float) -> None:
+        """None: a number has none."""
+
+    def answer_form(self, known: Sequence[str]) -> str:
+        return "numbers"
+
+    def unfit(self, metric: str, n_labels: int) -> Optional[str]:
+        return None if metric in self.metric_names else "use {}".format(" or ".join(self.metric_names))
+
+    def positive(self, metric: str, classes: Sequence[str], truths: Sequence[float]) -> None:
+        """None: there are no classes."""
+
+    def values(self, pairs: Sequence[Pair], classes: Sequence[str]) -> Dict[str, float]:
+        from edgepack_runtime.stats import numbers  # slow to import, and most commands score nothing
+
+        return numbers.values(pairs)
+
+    def constant_answer(self, truths: Sequence[float]) -> float:
+        """The median, which has the least mean absolute error."""
+        return float(sorted(truths)[len(truths) // 2])
+
+    def constant_score(self, truths: Sequence[float]) -> Optional[float]:
+        return 0.0 if len(set(truths)) > 1 else None
+
+    def interval(
+        self,
+        metric: str,
+        truths: Sequence[float],
+        answers: Sequence[float],
+        confidence: float,
+        classes: Sequence[str],
+    ) -> Interval:
+        from edgepack_runtime.stats import numbers
+
+        return numbers.interval(metric, truths, answers, confidence)
+
+    def drop(
+        self,
+        metric: str,
+        truths: Sequence[float],
+        first: Sequence[float],
+        second: Sequence[float],
+        confidence: float,
+        classes: Sequence[str],
+    ) -> Interval:
+        from edgepack_runtime.stats import numbers
+
+        return numbers.drop(metric, truths, first, second, confidence)
+
+    def confusion(self, pairs: Sequence[Pair]) -> None:
+        """None: there are no classes."""
