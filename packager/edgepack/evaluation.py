@@ -51,6 +51,12 @@ def value_name(data: DataArtifact) -> str:
     return metric if metrics.metric_of(metric).more_is_better else f"gain in {metric}"
 
 
+def value_unit(data: DataArtifact) -> str:
+    """The unit in which `value` is shown."""
+    metric = metrics.metric_of(metric_of(data))
+    return metric.unit if metric.more_is_better else "fraction"
+
+
 def value(task: Task, rows: Sequence[Row], answers: Sequence[Answer], classes: Sequence[str]) -> float:
     """How good answers are by the task's usual metric, 1 at most, so that 0.01 is a point.
 

@@ -7,6 +7,7 @@ receipt, or one under another name than its own, is reported and ignored; missin
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 import json
 from collections import Counter
@@ -15,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from edgepack.errors import UsageError
+from edgepack.errors import EnvironmentUnfitError, UsageError
 from edgepack.gating.receipts import RECEIPT
 from edgepack.util.text import counted
 from edgepack_runtime.install.receipts import CHANGES, order
@@ -110,12 +111,13 @@ def summarize(folder: Path, signer: SignerOf | None = None) -> Fleet:
 
     Raises:
         UsageError: it is not a folder, or holds no receipt.
-        EnvironmentUnfitError: a folder in it cannot be read.
+        EnvironmentUnfitError: a folder in it cannot be read, or a file was changed meanwhile.
     """
     if not folder.is_dir():
         raise UsageError(f"there is no folder {folder}", fix="give the folder that holds the devices' receipts")
     with os_errors(f"{folder} cannot be read"):
-        found = [_device(name, files, signer) for name, files in _by_device(folder)]
+        seen: dict[tuple[int, int], Path] = {}
+        found = [_device(name, files, signer, seen) for name, files in _by_device(folder)]
     if not found:
         raise UsageError(
             f"{folder} holds no receipts",
@@ -206,40 +208,79 @@ def _remarks(files: Sequence[Path]) -> Iterator[str]:
         yield f"{numbers[number]} receipts have the number {number}"
 
 
-def _device(name: str, files: Sequence[Path], signer: SignerOf | None) -> DeviceSummary:
-    receipts: list[Receipt] = []
+def _device(
+    name: str, files: Sequence[Path], signer: SignerOf | None, seen: dict[tuple[int, int], Path]
+) -> DeviceSummary:
+    """The summary of a device; `seen` has the files that were read already.
+
+    A receipt may have 4 MiB, which take 100 as objects, and a stick any number of them: none is kept but the gates
+    that are shown, which are read again.
+    """
+    bundle = serving = verdict = why = None
+    count = 0
+    gated: dict[str | None, list[tuple[Path, bytes]]] = {}  # the first and the newest gate of each release
+    latest: str | None = None
     unreadable: list[str] = []
     signers: set[str] = set()
     for file in files:
         try:
+            _require_new(file, seen)
             raw = _raw(file)
             receipt = _parsed(raw)
             _require_own_name(file, receipt)
             signers |= {signer(file, raw)} if signer is not None else set()
         except ValueError as error:
             unreadable.append(f"{file.name}: {error}")
-        else:
-            receipts.append(receipt)
-    changes = [receipt for receipt in receipts if receipt.verb in CHANGES]
-    last = changes[-1] if changes else None
-    serving = last.serving if last else None
-    gates = [receipt.gate for receipt in receipts if receipt.gate]
+            continue
+        count += 1
+        if receipt.bundle:
+            bundle = receipt.bundle.name
+        if receipt.verb in CHANGES:
+            serving, verdict, why = receipt.serving, f"{receipt.verb}: {receipt.verdict}", receipt.error
+        if receipt.gate:
+            latest = _release(receipt.gate)
+            gated[latest] = [*gated.get(latest, [])[:1], (file, hashlib.sha256(raw).digest())]
     # Without an active release, as on a device that was only gated over SSH: the release gated last.
-    about = _release(gates[-1]) if gates and not changes else serving
-    gates = [gate for gate in gates if _release(gate) == about]
+    gates = [_gate_again(*one) for one in gated.get(serving if verdict else latest, [])]
     return DeviceSummary(
         name=name,
-        bundle=next((receipt.bundle.name for receipt in reversed(receipts) if receipt.bundle), None),
+        bundle=bundle,
         serving=serving,
-        last=f"{last.verb}: {last.verdict}" if last else None,
-        error=last.error if last else None,
+        last=verdict,
+        error=why,
         gate=gates[-1] if gates else None,
         first_gate=gates[0] if gates else None,
-        receipts=len(receipts),
+        receipts=count,
         unreadable=tuple(unreadable),
         remarks=tuple(_remarks(files)),
         signers=tuple(sorted(signers)),
     )
+
+
+def _gate_again(file: Path, digest: bytes) -> GateReceipt | None:
+    """The gate of a receipt that was read before.
+
+    Raises:
+        EnvironmentUnfitError: the file was changed in between.
+    """
+    try:
+        raw = _raw(file)
+    except ValueError:
+        raw = b""
+    if hashlib.sha256(raw).digest() != digest:
+        raise EnvironmentUnfitError(f"{file} was changed while it was read", fix="run it again on a copy of the folder")
+    return _parsed(raw).gate
+
+
+def _require_new(file: Path, seen: dict[tuple[int, int], Path]) -> None:
+    """Refuse a further link to a receipt. Raises ValueError."""
+    try:
+        known = file.stat()
+    except OSError as error:
+        raise ValueError(error.strerror or str(error)) from error
+    first = seen.setdefault((known.st_dev, known.st_ino), file)
+    if first is not file:
+        raise ValueError(f"it is the same file as {first.name}")
 
 
 def _release(gate: GateReceipt) -> str | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import hashlib
 import json
 import re
@@ -94,11 +93,17 @@ class ExamplesStage(Stage[ExamplesArtifact]):
 def digests(examples: Path, item: str) -> list[str]:
     """Digests of the file and of the files that it names."""
     found = [keys.file_input("examples", examples).digest]
-    digest = functools.cache(sha256_file)  # many lines may name one file
+    known: dict[Path, str] = {}  # many lines may name one file
+    left = _MOST_BYTES  # of all files: with more, `run` fails
     for _, line in _lines(examples) if item == FILE else ():
         try:
-            named = confined_files.below(examples.parent, json.loads(line)["file"], _MOST_BYTES)
-            found.append(digest(named.resolve()))
+            named = confined_files.below(examples.parent, json.loads(line)["file"], _MOST_BYTES).resolve()
+            if named not in known:
+                left -= named.stat().st_size
+                if left < 0:
+                    break
+                known[named] = sha256_file(named)
+            found.append(known[named])
         except (ValueError, LookupError, TypeError, OSError, RecursionError):
             found.append("unreadable")  # `run` reports it
     return found

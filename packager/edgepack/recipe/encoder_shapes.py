@@ -19,11 +19,14 @@ from edgepack.recipe.paths import is_file
 from edgepack.recipe.tokenizer_settings import TOKENIZER_FILES
 from edgepack.recipe.training import FromScratch, Scratch, is_local_folder
 from edgepack.util import confined_files
+from edgepack_runtime.bundle.model_config import VOCAB_NAME
 from edgepack_runtime.util.fs import read_regular
 
 CONFIG_FILE: Final = "config.json"  # of PaddleNLP's save_pretrained, and of Hugging Face's
 PADDLE_WEIGHTS: Final = "model_state.pdparams"  # of PaddleNLP's save_pretrained
 MOST_WEIGHT_BYTES: Final = 4 << 30  # of a file: ERNIE's largest has 1.3 GB; a sparse file of terabytes takes no space
+_MOST_OF_A_WEIGHT: Final = 16  # bytes of the file for each weight of the config: twice those of float64
+_MOST_OF_OTHERS: Final = 64 << 20  # bytes of further arrays, as the heads of a pre-training
 _MAX_CONFIG_BYTES: Final = 2**20
 # A key that edgepack adds to the config.json of a model pruned in width: attention heads that each layer kept.
 KEPT_HEADS: Final = "kept_attention_heads"
@@ -76,12 +79,15 @@ def parameters(shape: Shape, labels: int) -> int:
     return rows * hidden + norm + shape.layers * layer + pooler + hidden * labels + labels
 
 
-def too_large(weights: Path) -> str:
-    """Why a file of weights is larger than any model that can be used; empty if it is not."""
+def too_large(weights: Path, shape: Shape | None) -> str:
+    """Why a file of weights is larger than any model that can be used, or than one of a shape; empty if it is not."""
     size = weights.stat().st_size
-    if size <= MOST_WEIGHT_BYTES:
+    if size > MOST_WEIGHT_BYTES:
+        return f"{weights.name} has {size / 2**30:,.1f} GiB, and at most {MOST_WEIGHT_BYTES >> 30} GiB are read"
+    wanted = 0 if shape is None else parameters(shape, labels=0)
+    if shape is None or size <= _MOST_OF_A_WEIGHT * wanted + _MOST_OF_OTHERS:
         return ""
-    return f"{weights.name} has {size / 2**30:,.1f} GiB, and at most {MOST_WEIGHT_BYTES >> 30} GiB are read"
+    return f"{weights.name} has {size / 2**20:,.0f} MiB, and config.json describes a model of {wanted:,} weights"
 
 
 def parameters_at_once(shape: Shape) -> int:
@@ -135,10 +141,18 @@ def shape_of_folder(folder: Path) -> Shape | None:
     return None if config_problems(fields) else shape_of_config(paddlenlp_config(fields))
 
 
+_MODEL_FILES: Final = (CONFIG_FILE, PADDLE_WEIGHTS, *HUGGINGFACE_WEIGHTS, VOCAB_NAME, *TOKENIZER_FILES)
+
+
+def model_files(folder: Path) -> list[Path]:
+    """The files of a model's folder that are read."""
+    return [folder / name for name in _MODEL_FILES if is_file(folder / name)]
+
+
 def file_problems(folder: Path) -> list[str]:
     """Why files of a model's folder are refused: they are links that lead out of it, or not files. Else empty."""
     problems = []
-    for name in (CONFIG_FILE, PADDLE_WEIGHTS, *HUGGINGFACE_WEIGHTS, "vocab.txt", *TOKENIZER_FILES):
+    for name in _MODEL_FILES:
         try:
             confined_files.below(folder, name)
         except ValueError as error:

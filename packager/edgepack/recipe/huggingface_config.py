@@ -63,7 +63,7 @@ def config_problems(fields: Mapping[str, Any]) -> list[str]:
     problems += [f"`{key}` is {shown(sizes[key])}, which is not a size" for key in invalid]
     if not invalid and sizes["hidden_size"] % sizes["num_attention_heads"]:
         problems.append(f"`hidden_size` is {sizes['hidden_size']}, which is not a multiple of `num_attention_heads`")
-    problems += too_many_layers(fields)
+    problems += _too_many_layers(fields)
     epsilon = fields.get("layer_norm_eps", FLOAT_DEFAULTS["layer_norm_eps"])
     if type(epsilon) is float and epsilon > MAX_EPSILON:
         problems.append(f"`layer_norm_eps` is {epsilon}, and Paddle computes with at most {MAX_EPSILON}")
@@ -77,8 +77,16 @@ def config_problems(fields: Mapping[str, Any]) -> list[str]:
     return problems
 
 
-def too_many_layers(fields: Mapping[str, Any]) -> list[str]:
-    """The reason to refuse a config.json, of PaddleNLP too, with over `MAX_LAYERS` layers; else empty."""
+def paddle_problems(fields: Mapping[str, Any]) -> list[str]:
+    """Reasons to refuse a config.json of PaddleNLP: over `MAX_LAYERS` layers, or padding with another id than 0."""
+    problems = _too_many_layers(fields)
+    padding = fields.get("pad_token_id", 0)
+    if padding != _FIXED["pad_token_id"]:
+        problems.append(f"`pad_token_id` is {shown(padding)}, and batches are padded with 0, which is [PAD]")
+    return problems
+
+
+def _too_many_layers(fields: Mapping[str, Any]) -> list[str]:
     layers = fields.get("num_hidden_layers")
     if type(layers) is not int or layers <= MAX_LAYERS:
         return []

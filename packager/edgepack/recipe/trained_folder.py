@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from edgepack.recipe import huggingface_config, tokenizer_settings
-from edgepack.recipe.encoder_shapes import CONFIG_FILE, PADDLE_WEIGHTS, shape_of_config, too_large
+from edgepack.recipe.encoder_shapes import CONFIG_FILE, PADDLE_WEIGHTS, Shape, shape_of_config, too_large
 from edgepack.recipe.huggingface_config import CHECKPOINT_FIX, HUGGINGFACE_WEIGHTS, read_object
 from edgepack.recipe.messages import listed
 from edgepack.recipe.paths import is_file, is_folder, path_fix
@@ -115,7 +115,7 @@ def read(folder: Path) -> TrainedFolder:
         labels, outputs = NUMBER_LABELS, 1
     elif named is None or all(map(_PLACEHOLDER.fullmatch, named)):
         labels, source = _labels_of_files(folder)
-    problems += _problems(folder, fields, name, is_paddle=is_paddle)
+    problems += _problems(folder, fields, name, shape, is_paddle=is_paddle)
     return TrainedFolder(
         folder,
         weights,
@@ -191,10 +191,12 @@ def _without_weights(folder: Path, shown: str) -> tuple[str, str]:
     return f"{shown} has none of {listed(WEIGHTS)}", _FIX
 
 
-def _problems(folder: Path, fields: Mapping[str, Any], name: str, *, is_paddle: bool) -> Iterator[tuple[str, str]]:
+def _problems(
+    folder: Path, fields: Mapping[str, Any], name: str, shape: Shape | None, *, is_paddle: bool
+) -> Iterator[tuple[str, str]]:
     """Reason and fix of settings that cannot be used."""
     weights = _weights(folder)
-    if weights is not None and (reason := too_large(weights)):
+    if weights is not None and (reason := too_large(weights, shape)):
         yield reason, _FIX
     if name and not _KIND.fullmatch(name):
         if _HEADLESS.fullmatch(name):
@@ -206,7 +208,7 @@ def _problems(folder: Path, fields: Mapping[str, Any], name: str, *, is_paddle: 
                 "give one of BertFor... or ErnieFor...SequenceClassification or ...TokenClassification; or export this "
                 "one to ONNX (docs/how-to/your-own-classifier.md)",
             )
-    problems = huggingface_config.too_many_layers(fields) if is_paddle else huggingface_config.config_problems(fields)
+    problems = huggingface_config.paddle_problems(fields) if is_paddle else huggingface_config.config_problems(fields)
     if is_paddle and shape_of_config(fields) is None:
         problems.append(f"{CONFIG_FILE} does not describe an ERNIE or a BERT")
     if is_paddle and fields.get("pool_act", "tanh") != "tanh":

@@ -236,7 +236,7 @@ def _folder_problems(folder: Path) -> Iterator[tuple[str, str]]:
         problems = huggingface_config.config_problems(fields) + tokenizer_settings.tokenizer_problems(folder)
         what, fix = "converted", huggingface_config.CHECKPOINT_FIX
     else:
-        problems = huggingface_config.too_many_layers(fields)
+        problems = huggingface_config.paddle_problems(fields)
         what, fix = "loaded", "name a folder with another model"
     for problem in problems or tokenizer_settings.vocabulary_problems(folder, fields.get("vocab_size")):
         yield f"{shown} cannot be {what}: {problem}", fix

@@ -171,7 +171,7 @@ class CombineStage(Stage[CombineArtifact]):
                 _method(name, fit, dev, test, weight_bytes(folder), latency)
                 for name, folder, latency in zip(METHODS, folders, latencies, strict=True)
             )
-        chosen, why = choose(self.mode, methods)
+        chosen, why = choose(self.mode, methods, evaluation.value_unit(data))
         found = CombineArtifact(out, evaluation.metric_of(data), fit, methods, chosen, why)
         by_encoder = message("name.encoder")
         progress.line(found.method("encoder").gains[found.metric].over(by_encoder, message("name.a_linear")))
@@ -266,8 +266,8 @@ def _method(
     )
 
 
-def choose(mode: LinearMode, methods: Sequence[CombineMethod]) -> tuple[CombineName, str]:
-    """The method that ships, and the reason.
+def choose(mode: LinearMode, methods: Sequence[CombineMethod], unit: str = "fraction") -> tuple[CombineName, str]:
+    """The method that ships, and the reason. `unit` is that of dev values.
 
     `auto`: first the accuracy gates on dev. A method competes if no other has a lower `Judged.rank`. Of those that
     compete and are `as_good` as the encoder, the fastest on average of the best on dev. Noise of the timing decides
@@ -287,7 +287,7 @@ def choose(mode: LinearMode, methods: Sequence[CombineMethod]) -> tuple[CombineN
         equal.pop("ensemble", None)
     chosen = min(equal.values(), key=lambda method: method.mean_ms)
     ms = quantity(encoder.mean_ms, "ms")
-    figures = [message("choice.of_encoder", score=quantity(encoder.dev_value, "fraction"), ms=ms)]
+    figures = [message("choice.of_encoder", score=quantity(encoder.dev_value, unit), ms=ms)]
     for method in competing[1:]:
         points, noise = 100 * (method.dev_value - encoder.dev_value), method.noise_points
         ms = quantity(method.mean_ms, "ms")

@@ -20,17 +20,17 @@ from edgepack.artifacts import (
     split_file,
 )
 from edgepack.errors import RecipeInvalidError
+from edgepack.recipe.encoder_shapes import model_files
 from edgepack.recipe.gates import Gates
 from edgepack.recipe.model import SPLIT_NAMES, Data, FolderData, is_builtin
 from edgepack.recipe.paths import on_disk, sheet_of
 from edgepack.recipe.section import Section
 from edgepack.recipe.training import FromScratch, FromTeacher, Student, Teacher, is_local_folder
 from edgepack.stages.stage import Input, StageResult
-from edgepack.util.hashing import sha256_file, sha256_folder
+from edgepack.util.hashing import MOST_BYTES, sha256_file
 from edgepack_runtime.schema.gates import NOT_LIMITS
 
 PRETRAINED: Final = "pre-trained weights"  # name of an input
-MOST_FILE_BYTES: Final = 64 * 2**30
 
 
 def dump(section: Section) -> dict[str, Any]:
@@ -90,9 +90,9 @@ def file_input(name: str, file: Path) -> Input:
     """
     path, sheet = on_disk(file), sheet_of(file)
     size = path.stat().st_size
-    if size > MOST_FILE_BYTES:
+    if size > MOST_BYTES:
         raise RecipeInvalidError(
-            f"{file.name} has {size / 2**30:,.0f} GiB, and at most {MOST_FILE_BYTES // 2**30} GiB are read",
+            f"{file.name} has {size / 2**30:,.0f} GiB, and at most {MOST_BYTES >> 30} GiB are read",
             fix="give a smaller file",
         )
     digest = sha256_file(path)
@@ -155,12 +155,12 @@ def unlabelled(rows: StageResult[DataArtifact]) -> list[Input]:
 
 def weights(model: str | FromScratch | FromTeacher) -> list[Input]:
     """The local folder that a model is loaded from, if it is one."""
-    return [Input(PRETRAINED, sha256_folder(Path(str(model))))] if is_local_folder(model) else []
+    return [file_input(PRETRAINED, file) for file in model_files(Path(str(model)))] if is_local_folder(model) else []
 
 
 def baseline(gates: Gates) -> list[Input]:
     """The bundle that the gates compare with, if there is one."""
-    return [] if gates.baseline is None else [Input("baseline bundle", sha256_file(gates.baseline))]
+    return [] if gates.baseline is None else [file_input("baseline bundle", gates.baseline)]
 
 
 def runtime_files() -> list[Path]:

@@ -128,7 +128,7 @@ def _kept(
         )
     ids = {entry: number for number, entry in enumerate(entries)}
     special = [ids[token] for token in vocabulary.special_tokens(config) if token in ids]
-    counts = vocabulary.count(tokenizer, texts, lower_case=config.lower_case)
+    counts = vocabulary.count(tokenizer, texts)
     return vocabulary.choose(entries, counts, [*special, pad_id], section)
 
 

@@ -31,7 +31,7 @@ from edgepack import __version__
 from edgepack.artifacts import DataArtifact, ModelArtifact
 from edgepack.errors import EdgepackError, EnvironmentUnfitError, StageFailedError, error_of, to_document
 from edgepack.progress import SILENT, Progress, ProgressReader, ProgressWriter
-from edgepack.recipe.encoder_shapes import PADDLE_WEIGHTS
+from edgepack.recipe.encoder_shapes import PADDLE_WEIGHTS, model_files
 from edgepack.recipe.training import FromScratch, FromTeacher, Nodes, Training, is_local_folder
 from edgepack.training import devices, distributed, environment
 from edgepack.training.distributed import ALONE, GONE, Ranks
@@ -39,7 +39,7 @@ from edgepack.training.finetune import TrainingJob, WidthPrunedModel, finetune
 from edgepack.training.models import classifiers
 from edgepack.training.schedule import rate_scale
 from edgepack.util import hardware, nvidia
-from edgepack.util.hashing import sha256_file, sha256_folder
+from edgepack.util.hashing import sha256_file, sha256_files
 from edgepack_runtime.install import release_process
 
 MODULE: Final = "edgepack.training.launch"
@@ -337,7 +337,7 @@ def _start(model: str | FromScratch | FromTeacher | WidthPrunedModel) -> str:
     """The model that a training starts from, without the path of its files."""
     if isinstance(model, WidthPrunedModel):
         return f"{model.width} of {sha256_file(model.whole.folder / PADDLE_WEIGHTS)}"
-    return sha256_folder(Path(str(model))) if is_local_folder(model) else str(model)
+    return sha256_files(model_files(Path(str(model)))) if is_local_folder(model) else str(model)
 
 
 if __name__ == "__main__":

@@ -82,8 +82,8 @@ def _network(found: TrainedFolder, given: Sequence[str], labels: Sequence[str], 
     assert found.weights is not None, "without weights there is a problem"
     fields = dict(found.fields)
     config: Mapping[str, Any] = known_fields(fields) if found.is_paddle else paddlenlp_config(fields)
-    weights = huggingface.read(found.weights)
     shape = shape_of_config(config)
+    weights = huggingface.read(found.weights, shape)
     if shape is None or parameters_at_once(shape) > sum(weight.nbytes for weight in weights.values()):
         raise _refused(found, f"its config describes another model than {found.weights.name}", _COPY)
     head = weights.get(f"{_HEAD}bias")

@@ -2,32 +2,38 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import os
+from collections.abc import Iterable
 from pathlib import Path
+from typing import Final
 
 from edgepack_runtime.util.fs import open_regular, walk, write_atomic
 
 _BLOCK_BYTES = 1 << 20
+MOST_BYTES: Final = 64 * 2**30  # of a file: a sparse one of terabytes takes no space, and hours
 
 
 def sha256_file(file: Path) -> str:
     """Hex digest of a file's bytes.
 
     Raises:
-        OSError: it cannot be read, or is a pipe or a device, which may have no end.
+        OSError: it cannot be read, is larger than `MOST_BYTES`, or is a pipe or a device, which may have no end.
     """
     digest = hashlib.sha256()
     with open_regular(file) as stream:
+        if os.fstat(stream.fileno()).st_size > MOST_BYTES:
+            raise OSError(errno.EFBIG, f"it has more than {MOST_BYTES >> 30} GiB", str(file))
         while block := stream.read(_BLOCK_BYTES):
             digest.update(block)
     return digest.hexdigest()
 
 
-def sha256_folder(folder: Path) -> str:
-    """Hex digest over the relative paths and contents of all files below `folder`."""
-    listing = {file.relative_to(folder).as_posix(): sha256_file(file) for file in files_below(folder)}
+def sha256_files(files: Iterable[Path]) -> str:
+    """Hex digest over the names and contents of files of one folder. Raises as `sha256_file`."""
+    listing = {file.name: sha256_file(file) for file in files}
     return hashlib.sha256(json.dumps(listing, sort_keys=True).encode()).hexdigest()
 
 

@@ -100,7 +100,7 @@ class Encoding:
         most = _ALL if self.in_windows else self._config.max_length + 1  # one more shows that there are more
         if self._combined is None:
             return self._encode(items, most)
-        linear = self._combined.logits(self._checked(items))
+        linear = self._combined.logits(self.checked(items))
         alone = self._combined.answers_alone(linear)
         self._combined.count(alone)
         left = [item for item, decided in zip(items, alone) if not decided]
@@ -110,8 +110,12 @@ class Encoding:
             for item, logits, decided in zip(items, linear, alone)
         ]
 
-    def _checked(self, items: Sequence[Item]) -> Sequence[Item]:
-        """`items`, which are texts or pairs as the task has them."""
+    def checked(self, items: Sequence[Item]) -> Sequence[Item]:
+        """`items`, which are texts or pairs as the task has them.
+
+        Raises:
+            UsageError: one is not.
+        """
         if self._task.pairs:
             halves(items)
             return items
@@ -183,7 +187,7 @@ class Encoding:
         """The logits of `items`, from the encoder's of one row each, with the linear model's if there is one."""
         if self._combined is None:
             return list(logits)
-        linear = self._combined.logits(self._checked(items))
+        linear = self._combined.logits(self.checked(items))
         return [self._combined.sum(ours, theirs) for ours, theirs in zip(logits, linear)]
 
 

@@ -14,7 +14,7 @@ from edgepack_runtime.engine import Engine, open_engine
 from edgepack_runtime.engine.batch import shape_of
 from edgepack_runtime.errors import BundleInvalidError
 from edgepack_runtime.inference.combined import Combined
-from edgepack_runtime.inference.encoding import Encoded, EncodedRow, Encoding, singles
+from edgepack_runtime.inference.encoding import Encoded, EncodedRow, Encoding
 from edgepack_runtime.inference.loaded_model import Split, StreamOptions, UnwantedError, Wanted, always
 from edgepack_runtime.inference.tokenizer import ErnieTokenizer
 from edgepack_runtime.tasks.task import Prediction
@@ -116,7 +116,7 @@ class TextModel:
     def logits(self, texts: Sequence[Item]) -> List[List[Any]]:
         """See `Predictor.logits`."""
         if self.combined is not None and self.encoder is None:
-            return self.combined.logits(singles(texts))
+            return self.combined.logits(self.encoding.checked(texts))
         return self.encoding.combined(texts, self._run_rows(self.encoding.cut(texts)))
 
     def tokens(self, item: Item) -> int:
@@ -131,7 +131,7 @@ class TextModel:
         """Whether the encoder runs for a text or pair: a linear model may answer it alone."""
         if self.combined is None:
             return True
-        return not self.combined.answers_alone(self.combined.logits(singles((item,))))[0]
+        return not self.combined.answers_alone(self.combined.logits(self.encoding.checked((item,))))[0]
 
     def _logits_of(self, encoded: Sequence[Encoded], wanted: Wanted) -> List[Sequence[List[Any]]]:
         """Logits of the rows of each item."""

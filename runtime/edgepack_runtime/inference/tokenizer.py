@@ -235,11 +235,26 @@ class ErnieTokenizer:
             spans += [(places[start + first], places[start + last]) for first, last in more_spans]
         return ids, spans
 
+    def begun(self, word: str) -> List[int]:
+        """The ids of the pieces of an unknown word, one of those that `encode` makes [UNK], up to where there is none.
+
+        Without them in the vocabulary, shorter pieces might match, and the word might be known.
+        """
+        bare = "".join(item for item in map(self._items.__getitem__, word) if isinstance(item, str))
+        if self._lower_case:
+            bare = "".join(character for character in bare if unicode_data.category(character) != "Mn")
+        return self._begun(bare[:MAX_WORD_CHARS])[0]
+
     def _pieces(self, word: str) -> Tuple[List[int], List[_Span]]:
-        """WordPiece: always the longest piece that the vocabulary has. Returns as `_read_word`."""
-        unknown = [self.unk_id], [(0, len(word) - 1)]
-        if len(word) > MAX_WORD_CHARS:
-            return unknown
+        """The pieces of a word, or [UNK]. Returns as `_read_word`."""
+        if len(word) <= MAX_WORD_CHARS:
+            ids, spans = self._begun(word)
+            if not word or (spans and spans[-1][1] == len(word) - 1):
+                return ids, spans
+        return [self.unk_id], [(0, len(word) - 1)]
+
+    def _begun(self, word: str) -> Tuple[List[int], List[_Span]]:
+        """WordPiece: always the longest piece that the vocabulary has, up to where it has none."""
         ids: List[int] = []
         spans: List[_Span] = []
         start, entries = 0, self._vocabulary
@@ -249,7 +264,7 @@ class ErnieTokenizer:
                 if number is not None:
                     break
             else:
-                return unknown
+                break
             ids.append(number)
             spans.append((start, end - 1))
             start, entries = end, self._continuations

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+import weakref
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from tests.unit.forged import FORGED, commands, forge
 
 from edgepack.cli import main
 from edgepack.console import gate_tables
-from edgepack.errors import UsageError
+from edgepack.errors import EnvironmentUnfitError, UsageError
 from edgepack.gating import receipts_summary
 
 OLD, NEW = "1.0.0-000000000001", "1.1.0-000000000002"
@@ -278,3 +279,47 @@ def test_missing_repeated_and_exchanged_receipts_are_named(tmp_path: Path) -> No
     assert device.serving == OLD
     shown = " ".join(CliRunner().invoke(main, ["receipts", str(tmp_path)]).output.split())
     assert "gate-3: 3 receipts between 1 and 8 are missing" in shown
+
+
+def test_one_receipt_under_many_links_counts_once(tmp_path: Path) -> None:
+    """A receipt may have 4 MiB: a stick of a few megabytes would take gigabytes."""
+    write(tmp_path / "a", [install(OLD)])
+    first = tmp_path / "a" / "000001-install.json"
+    (tmp_path / "a" / "000002-install.json").hardlink_to(first)
+    (tmp_path / "b").mkdir()
+    (tmp_path / "b" / "000001-install.json").symlink_to(first)
+    a, b = receipts_summary.summarize(tmp_path).devices
+    assert (a.receipts, a.unreadable) == (1, ("000002-install.json: it is the same file as 000001-install.json",))
+    assert (b.receipts, len(b.unreadable)) == (0, 1)
+
+
+def test_no_receipt_is_kept_but_the_gates_that_are_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(tmp_path / "a", [install(OLD), *[gate(OLD, accuracy=0.5 + n / 100) for n in range(9)]])
+    alive: list[weakref.ref[Any]] = []
+    parse = receipts_summary._parsed
+
+    def parsed(raw: bytes) -> Any:
+        assert sum(one() is not None for one in alive) <= 3
+        found = parse(raw)
+        alive.append(weakref.ref(found))
+        return found
+
+    monkeypatch.setattr(receipts_summary, "_parsed", parsed)
+    [device] = receipts_summary.summarize(tmp_path).devices
+    assert device.receipts == 10 and device.gate is not None and device.gate.accuracy is not None
+    assert device.gate.accuracy.value == pytest.approx(0.58)
+    assert device.first_gate is not None and device.first_gate is not device.gate
+
+
+def test_a_receipt_that_changes_while_it_is_read_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(tmp_path / "a", [install(OLD)])
+    raw = receipts_summary._raw
+
+    def changed(file: Path) -> bytes:
+        found = raw(file)
+        file.write_text(json.dumps(install(OLD, gate=gate(OLD, accuracy=1.0))), encoding="utf-8")
+        return found
+
+    monkeypatch.setattr(receipts_summary, "_raw", changed)
+    with pytest.raises(EnvironmentUnfitError, match="was changed while it was read"):
+        receipts_summary.summarize(tmp_path)

@@ -162,3 +162,19 @@ def test_every_stage_of_an_imported_model_runs_again_if_forced() -> None:
     assert BuildOptions(force=True).again == set(STAGES)
     assert BuildOptions(start="bundle").again == {"bundle", "gate"}
     assert BuildOptions().again == set()
+
+
+def test_digests_of_more_files_than_a_bundle_carries_are_not_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Hard links to one sparse file take no space, and would take hours."""
+    read: list[Path] = []
+    monkeypatch.setattr(examples, "_MOST_BYTES", 100)
+    monkeypatch.setattr(examples, "sha256_file", lambda file: read.append(file) or "digest")
+    lines = []
+    for number in range(30):
+        (tmp_path / f"{number}.png").write_bytes(b"x" * 30)
+        lines.append(json.dumps({"file": f"{number}.png", "expected": 1}))
+    (tmp_path / "examples.jsonl").write_text("\n".join(lines), encoding="utf-8")
+    examples.digests(tmp_path / "examples.jsonl", "file")
+    assert len(read) == 3

@@ -24,6 +24,7 @@ from edgepack.recipe.encoder_shapes import (
     shape_of_config,
     shape_of_folder,
     shape_of_model,
+    too_large,
 )
 from edgepack.recipe.training import FromScratch, Scratch
 
@@ -141,3 +142,20 @@ def test_files_of_a_model_lie_in_its_folder(tmp_path: Path) -> None:
         (folder / "other").write_text("{}", encoding="ascii")
         file.symlink_to("other")
         assert file_problems(folder) == []
+
+
+def test_a_file_far_larger_than_its_config_says_is_not_read(tmp_path: Path) -> None:
+    """A sparse file of numbers takes no space, and several times its length as memory."""
+    shape = shape_of_config({"hidden_size": 8, "num_hidden_layers": 1, "intermediate_size": 16, "vocab_size": 100})
+    assert shape is not None
+    weights = tmp_path / "model.safetensors"
+    for size, known, said in (
+        (4 * parameters(shape, 0), shape, ""),
+        (60 << 20, shape, ""),  # the heads of a pre-training may be there
+        (70 << 20, shape, "model.safetensors has 70 MiB, and config.json describes a model of"),
+        (70 << 20, None, ""),
+        (5 << 30, None, "model.safetensors has 5.0 GiB, and at most 4 GiB are read"),
+    ):
+        with weights.open("wb") as file:
+            file.truncate(size)
+        assert too_large(weights, known).startswith(said) and bool(said) == bool(too_large(weights, known))

@@ -196,6 +196,7 @@ def test_a_folder_of_checkpoints_names_the_last(tmp_path: Path) -> None:
             "it is an encoder without a head for labels: `architectures` is ErnieModel",
         ),
         ({"architectures": ["RobertaForSequenceClassification"]}, "is RobertaForSequenceClassification"),
+        ({"pad_token_id": 1}, "`pad_token_id` is 1, and batches are padded with 0"),
         ({"num_labels": 3}, "config.json has 2 labels, `b`, `a`, and the model has 3"),
         ({"id2label": {"0": "a", "1": "a"}}, "the list of its labels holds 'a' twice"),
     ],

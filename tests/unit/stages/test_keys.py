@@ -180,6 +180,13 @@ def test_what_files_hold_decides(project: Path, file: str, stage: str) -> None:
     assert changed(before, keys(project)) == begun_at(stage, before)
 
 
+def test_what_no_reader_takes_from_a_models_folder_decides_nothing_and_is_not_read(project: Path) -> None:
+    before = keys(project)
+    with (project / "weights" / "nano" / "training.log").open("wb") as log:
+        log.truncate(2**43)  # 8 TiB, which take no space and hours to read
+    assert keys(project) == before
+
+
 @pytest.mark.parametrize(
     ("setting", "stage"),
     [

@@ -47,7 +47,7 @@ from edgepack.recipe.encoder_shapes import (
     shape_of_config,
     shape_of_folder,
 )
-from edgepack.recipe.huggingface_config import too_many_layers
+from edgepack.recipe.huggingface_config import paddle_problems
 from edgepack.recipe.paths import is_file
 from edgepack.recipe.tokenizer_settings import TOKENIZER_SETTINGS
 from edgepack.recipe.training import FromScratch, FromTeacher, Scratch, is_local_folder
@@ -114,7 +114,7 @@ def from_pretrained(task: Task, folder: Path, n_labels: int) -> Any:
         raise StageFailedError(
             f"{folder / CONFIG_FILE} does not describe an ERNIE model", fix="copy the folder again, or name another one"
         )
-    if problems := too_many_layers(fields):
+    if problems := paddle_problems(fields):
         raise StageFailedError(
             f"{folder / CONFIG_FILE} cannot be used", why=problems[0], fix="name a folder with another model"
         )
@@ -365,7 +365,7 @@ def _check_folder(folder: Path) -> None:
     if shape is None or not is_file(weights):
         return
     made = parameters_at_once(shape)
-    huggingface.require_size(weights)
+    huggingface.require_size(weights, shape)
     if made > weights.stat().st_size:
         raise StageFailedError(
             f"{folder / CONFIG_FILE} describes another model than {PADDLE_WEIGHTS} holds",

@@ -17,7 +17,7 @@ from paddlenlp.transformers import ErnieConfig
 from safetensors import SafetensorError, deserialize
 
 from edgepack.errors import StageFailedError
-from edgepack.recipe.encoder_shapes import parameters_at_once, read_config, shape_of_config, too_large
+from edgepack.recipe.encoder_shapes import Shape, parameters_at_once, read_config, shape_of_config, too_large
 from edgepack.recipe.huggingface_config import (
     CHECKPOINT_FIX,
     MAX_EPSILON,
@@ -55,8 +55,9 @@ def load(folder: Path, kind: Any, n_labels: int) -> Any:
         raise _refusal(folder, ["it lacks config.json or weights"], "copy the folder again")
     if problems := config_problems(fields):
         raise _refusal(folder, problems, CHECKPOINT_FIX)
-    config, found = paddlenlp_config(fields), read(weights)
+    config = paddlenlp_config(fields)
     shape = shape_of_config(config)
+    found = read(weights, shape)
     if shape is None or parameters_at_once(shape) > sum(weight.nbytes for weight in found.values()):
         problem = f"config.json describes another model than {weights.name} holds"  # memory would be made for that one
         raise _refusal(folder, [problem], "copy both files of the same model")
@@ -91,13 +92,13 @@ def honour_epsilon(network: Any) -> None:
             layer._epsilon = epsilon
 
 
-def read(file: Path) -> dict[str, Array]:
-    """Every weight of a file of any format by name, floats as float32.
+def read(file: Path, shape: Shape | None) -> dict[str, Array]:
+    """Every weight of a file of any format by name, floats as float32; `shape` is what its config describes.
 
     Raises:
         StageFailedError: it cannot be read.
     """
-    require_size(file)
+    require_size(file, shape)
     if file.suffix == ".pdparams":
         return {name: _float32(weight) for name, weight in paddle_file.read(file).items()}
     if file.suffix != ".safetensors":
@@ -112,9 +113,9 @@ def read(file: Path) -> dict[str, Array]:
         raise StageFailedError(f"{file} cannot be read", why=str(error), fix="copy the file again") from error
 
 
-def require_size(file: Path) -> None:
-    """Raise a StageFailedError if a file of weights is larger than any model that can be used."""
-    if why := too_large(file):
+def require_size(file: Path, shape: Shape | None) -> None:
+    """Raise a StageFailedError if a file of weights is `too_large`."""
+    if why := too_large(file, shape):
         raise StageFailedError(f"{file} cannot be read", why=why, fix="give a smaller model")
 
 

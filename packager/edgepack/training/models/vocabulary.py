@@ -16,24 +16,19 @@ from typing import Final
 from edgepack.recipe.training import Trimming
 from edgepack.util.text_digests import composed
 from edgepack_runtime.bundle.model_config import TokenizerConfig
-from edgepack_runtime.inference.tokenizer import MASK_TOKEN, MAX_WORD_CHARS, ErnieTokenizer
+from edgepack_runtime.inference.tokenizer import MASK_TOKEN, ErnieTokenizer
 
-# The tokenizer splits no longer word, without its accents; a word of a whole line would take the square of its length.
-_MOST_OF_A_WORD: Final = 4 * MAX_WORD_CHARS
 SPECIAL_TOKENS: Final = ("[PAD]", "[CLS]", "[SEP]", "[MASK]", "[UNK]")  # the attention mask needs [PAD] as 0
 _WHOLE: Final = sys.maxsize  # tokens: texts are counted as they are, not as they are cut for the model
 _AT_ONCE: Final = 1000  # texts that are encoded together
 _CONTINUED: Final = "##"
 
 
-def count(tokenizer: ErnieTokenizer, texts: Sequence[str], *, lower_case: bool) -> Counter[int]:
+def count(tokenizer: ErnieTokenizer, texts: Sequence[str]) -> Counter[int]:
     """Count the tokens of `texts` by id.
 
     A word that becomes [UNK] also counts the pieces before it failed. Without them shorter pieces might match, and the
     word would be split in another way.
-
-    Args:
-        lower_case: whether the tokenizer lower-cases and decomposes characters.
     """
     counts: Counter[int] = Counter()
     stuck: Counter[str] = Counter()
@@ -44,10 +39,7 @@ def count(tokenizer: ErnieTokenizer, texts: Sequence[str], *, lower_case: bool) 
         holding = [text for text, row in zip(some, rows, strict=True) if tokenizer.unk_id in row]
         stuck.update(_unknown_words(tokenizer, holding))
     for word, times in stuck.items():
-        # The device lower-cases first too; WordPiece sees a syllable of Hangul as several characters.
-        word = word[:_MOST_OF_A_WORD]
-        plain = composed("NFD", word) if lower_case else word
-        for number in _beginning(tokenizer, plain):
+        for number in tokenizer.begun(word):
             counts[number] += times
     return counts
 
@@ -61,12 +53,6 @@ def _unknown_words(tokenizer: ErnieTokenizer, texts: Sequence[str]) -> Iterator[
         for number, (start, end) in zip(row, places, strict=True):
             if number == tokenizer.unk_id:
                 yield text[start:end]
-
-
-def _beginning(tokenizer: ErnieTokenizer, word: str) -> list[int]:
-    """The ids of the longest prefix of `word` that can be split."""
-    rows = tokenizer.encode([word[:end] for end in range(1, len(word))], _WHOLE)
-    return next((row for row in reversed(rows) if tokenizer.unk_id not in row), [])
 
 
 def choose(entries: Sequence[str], counts: Mapping[int, int], always: Collection[int], trimming: Trimming) -> list[int]:

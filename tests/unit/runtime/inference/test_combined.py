@@ -9,11 +9,21 @@ from typing import Any
 import pytest
 from tests.unit.runtime.tiny_model import LABELS, logits_of, write_model_folder
 
-from edgepack_runtime.bundle.model_config import LINEAR_NAME, MODEL_NAME, VOCAB_NAME, LinearConfig, weight_bytes
-from edgepack_runtime.errors import BundleInvalidError
+from edgepack_runtime.bundle.model_config import (
+    CONFIG_NAME,
+    LINEAR_NAME,
+    MODEL_NAME,
+    VOCAB_NAME,
+    LinearConfig,
+    dump,
+    linear_alone,
+    weight_bytes,
+)
+from edgepack_runtime.errors import BundleInvalidError, UsageError
 from edgepack_runtime.inference import bench, linear
 from edgepack_runtime.inference.linear import LinearModel
 from edgepack_runtime.inference.predictor import Predictor
+from edgepack_runtime.tasks.registry import task_by_name
 
 # The linear model is sure that 好 is good, and leans to bad for 店. It does not know 差.
 DOCUMENT = linear.document(["好", "店"], [[-4.0, 4.0], [0.5, -0.5]], [1.0, 1.0], [0.0, 0.0])
@@ -131,3 +141,34 @@ def test_a_linear_model_that_does_not_fit_is_refused(document: Any, why: str, tm
         (folder / LINEAR_NAME).unlink()
     with pytest.raises(BundleInvalidError, match=why):
         Predictor(folder)
+
+
+@pytest.mark.parametrize("task", ["text-pair-classification", "text-pair-regression"])
+@pytest.mark.parametrize("mode", ["ensemble", "cascade", "only"])
+def test_pairs_have_a_linear_model_in_each_way_to_predict(tmp_path: Path, task: str, mode: str) -> None:
+    number = task.endswith("regression")
+    labels = ("value",) if number else LABELS
+    weights = [[1.5], [-1.0], [0.5]] if number else [[-4.0, 4.0], [2.0, -2.0], [0.5, -0.5]]
+    document = linear.document(["=好", "~差", "j1:10"], weights, [1.0] * 3, [0.25] * len(labels))
+    config = LinearConfig("only") if mode == "only" else LinearConfig(mode, 0.5, 2.0, 3.0)
+    fields: Any = {"task": task, "labels": labels}
+    folder = tmp_path / "model"
+    if mode == "only":
+        folder.mkdir()
+        alone = linear_alone(task_by_name(task), labels)
+        (folder / CONFIG_NAME).write_bytes(dump(alone))
+        (folder / LINEAR_NAME).write_text(json.dumps(document), encoding="utf-8")
+    else:
+        folder_of(folder, config, document, **fields)
+    predictor, pairs = Predictor(folder), [("好", "好"), ("好店", "差店"), ("很好", "好"), ("\ufffd", "店")] * 3
+    one_by_one = [predictor.predict(pair) for pair in pairs]
+    assert predictor.predict_batch(pairs) == one_by_one == list(predictor.stream(pairs))
+    model = LinearModel(document)
+    if mode == "only":
+        found = [prediction.answer for prediction in one_by_one]
+        wanted = [model.logits(pair) for pair in pairs]
+        expected = [round(row[0], 6) for row in wanted] if number else [labels[row.index(max(row))] for row in wanted]
+        assert found == expected
+    assert len(predictor.logits(pairs[:2])) == 2
+    with pytest.raises(UsageError, match="takes pairs"):
+        predictor.predict("好")

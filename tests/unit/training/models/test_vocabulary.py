@@ -5,6 +5,7 @@ from __future__ import annotations
 import tempfile
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import example, given
@@ -13,7 +14,7 @@ from hypothesis import strategies as st
 from edgepack.recipe.training import Trimming
 from edgepack.training.models.vocabulary import choose, count, special_tokens
 from edgepack_runtime.bundle.model_config import TokenizerConfig
-from edgepack_runtime.inference.tokenizer import ErnieTokenizer, read_vocab
+from edgepack_runtime.inference.tokenizer import MAX_WORD_CHARS, ErnieTokenizer, read_vocab
 
 LOWER, AS_WRITTEN = TokenizerConfig(), TokenizerConfig(lower_case=False)
 SPECIAL = ["[PAD]", "[CLS]", "[SEP]", "[MASK]"]
@@ -36,7 +37,7 @@ def kept_of(entries: list[str], config: TokenizerConfig, some: list[str], trimmi
     tokenizer = tokenizer_of(entries, config, ended=False)
     ids = {entry: number for number, entry in enumerate(entries)}
     always = [ids[token] for token in special_tokens(config) if token in ids]
-    return choose(entries, count(tokenizer, some, lower_case=config.lower_case), always, trimming)
+    return choose(entries, count(tokenizer, some), always, trimming)
 
 
 @st.composite
@@ -105,15 +106,18 @@ def test_rows_that_are_kept_in_any_case_keep_their_place() -> None:
     assert choose(["x1", "x2", "x3"], Counter({2: 1}), [0], Trimming()) == [0, 2]
 
 
-def test_a_word_of_a_whole_line_is_not_tried_letter_by_letter(monkeypatch: pytest.MonkeyPatch) -> None:
-    tokenizer, longest = tokenizer_of([*SPECIAL, "[UNK]", "q"], LOWER), 0
-    encode = tokenizer.encode
+def test_an_unknown_word_is_read_once_and_no_further_than_the_tokenizer_reads() -> None:
+    tokenizer = tokenizer_of([*SPECIAL, "[UNK]", "q", "##q"], LOWER)
+    assert len(tokenizer.begun("q" * 32_000)) == MAX_WORD_CHARS
+    assert tokenizer.begun("qq" + "ŵ" + "q") == tokenizer.encode(["qq"], 8)[0][1:-1]
+    lookups = 0
 
-    def recorded(texts: list[str], most: int) -> list[list[int]]:
-        nonlocal longest
-        longest = max(longest, len(texts))
-        return encode(texts, most)
+    class Counted(dict[str, int]):
+        def get(self, key: str, default: Any = None) -> Any:
+            nonlocal lookups
+            lookups += 1
+            return super().get(key, default)
 
-    monkeypatch.setattr(tokenizer, "encode", recorded)
-    count(tokenizer, ["q" * 32_000], lower_case=True)
-    assert longest <= 400
+    tokenizer._vocabulary, tokenizer._continuations = Counted(tokenizer._vocabulary), Counted(tokenizer._continuations)
+    tokenizer.begun("q" * 99 + "z")
+    assert lookups < 100 * tokenizer._longest_entry  # every prefix by itself would take some 100 times as many
