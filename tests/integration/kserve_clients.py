@@ -1,7 +1,8 @@
 """Asks a server with NVIDIA's and KServe's own Python clients; run with the Python of the clients' environment.
 
 Arguments: host:port, name of the model. Writes the answers of each client as one JSON object. A name with a dot
-is that of a graph: each input NAME is an array that comes back as the output OF_NAME.
+is that of a graph: each input NAME is an array that comes back as the output OF_NAME. A model with the name numbers
+answers with numbers.
 """
 
 from __future__ import annotations
@@ -52,6 +53,19 @@ def with_triton(address: str, model: str) -> dict[str, Any]:
             "chosen": [output["name"] for output in chosen.get_response()["outputs"]],
             "refused": refused,
         }
+
+
+def numbers_with_triton(address: str, model: str) -> dict[str, Any]:
+    """The declared outputs of a model of numbers, and its answers as numpy arrays, by form."""
+    with triton.InferenceServerClient(address) as client:
+        found: dict[str, Any] = {"outputs": client.get_model_metadata(model)["outputs"]}
+        for form, binary in (("binary", True), ("json", False)):
+            text = triton.InferInput("text", [len(TEXTS)], "BYTES")
+            text.set_data_from_numpy(np.array([text.encode() for text in TEXTS], dtype=object), binary_data=binary)
+            wanted = [triton.InferRequestedOutput("value", binary_data=binary)]
+            answer = client.infer(model, [text], outputs=wanted).as_numpy("value")
+            found[form] = [str(answer.dtype), list(answer.shape), answer.round(4).tolist()]
+        return found
 
 
 def echo_with_triton(address: str, model: str) -> dict[str, Any]:
@@ -124,6 +138,8 @@ if __name__ == "__main__":
     where = sys.argv[1:3]
     if "." in where[1]:
         found = echo_with_triton(*where)
+    elif where[1] == "numbers":
+        found = numbers_with_triton(*where)
     else:
         found = {"triton": with_triton(*where), "kserve": asyncio.run(with_kserve(*where))}
     sys.stdout.write(json.dumps(found, default=str) + "\n")

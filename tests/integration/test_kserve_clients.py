@@ -49,6 +49,20 @@ def test_reference_clients(tmp_path: Path) -> None:
         assert kserve[form]["score"] == pytest.approx([0.9526, 0.982])
 
 
+def test_numbers_are_a_tensor(tmp_path: Path) -> None:
+    folder = write_model_folder(tmp_path / "numbers", task="text-regression", labels=("value",))
+    with served("--model", folder) as server:
+        found = asked(server, "numbers")
+        one = subprocess.run(
+            ["curl", "-sS", f"{server.url}/predict", "--json", '{"texts": ["店很好", "店很差"]}'],
+            capture_output=True, encoding="utf-8", check=True, timeout=60,
+        )  # fmt: skip
+    values = [answer["value"] for answer in json.loads(one.stdout)["predictions"]]
+    assert found["outputs"] == [{"name": "value", "datatype": "FP32", "shape": [-1]}]
+    assert found["binary"] == ["float32", [2], pytest.approx(values, abs=1e-4)]
+    assert found["json"][1:] == [[2], pytest.approx(values, abs=1e-4)]
+
+
 def test_the_graph_of_an_imported_model_is_asked_with_tensors_of_every_type(tmp_path: Path) -> None:
     folder = write_imported(tmp_path / "echo", item="file")
     write_echo(folder / "model.onnx", TYPES, shape=("N", 3))

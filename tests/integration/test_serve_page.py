@@ -106,6 +106,16 @@ def test_pairs_and_several_labels(tmp_path: Path, shots: Path) -> None:
             page.click("#go")
             assert page.wait_for(ANSWERED).startswith("bad\n")
             assert page.run("return document.querySelectorAll('.bars .chosen').length") == 1
+        number = write_model_folder(tmp_path / "number", task="text-pair-regression", labels=("value",))
+        with served("--model", number) as server:
+            page.open(server.url)
+            page.wait_for(READY)
+            page.type("#first", "好")
+            page.type("#second", "差")
+            page.click("#go")
+            assert float(page.wait_for(ANSWERED).partition("\n")[0]) != 0
+            assert "a number for two texts" in page.run("return document.querySelector('#facts').innerText")
+            page.screenshot(shots / "number.png")
         assert page.complaints() == []
         page.click("#go")  # nobody is there any more
         assert "cannot be reached" in page.wait_for("return document.querySelector('.error')?.innerText")

@@ -268,7 +268,7 @@ class OwnInterpreter(Section):
 
 LinearMode = Literal["auto", "baseline", "ensemble", "cascade", "only", "off"]
 _LINEAR_SAYS: Final = (
-    "A linear model on characters beside the encoder, for labels of texts. `auto` ships the encoder, "
+    "A linear model on characters beside the encoder, for texts and pairs of texts. `auto` ships the encoder, "
     "`ensemble` or `cascade`: of those that keep the accuracy gates on dev and lose nothing there beyond noise, "
     "the fastest on average. `baseline` "
     "ships the encoder, and measures the others. `ensemble` ships the sum of both. `cascade` ships the linear "

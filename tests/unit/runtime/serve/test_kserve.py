@@ -17,13 +17,14 @@ from edgepack_runtime.serve.kserve import Inference
 from edgepack_runtime.serve.kserve_models import ItemModel
 from edgepack_runtime.serve.model_info import ModelInfo
 from edgepack_runtime.tasks.labelled_spans import SpanPrediction, SpansPrediction
+from edgepack_runtime.tasks.number import NumberPrediction
 from edgepack_runtime.tasks.one_label import one_label
-from edgepack_runtime.tasks.registry import ONE_TEXT, PAIR, TOKENS
+from edgepack_runtime.tasks.registry import NUMBER, ONE_TEXT, PAIR, TOKENS
 from edgepack_runtime.tasks.several_labels import several_labels
 
 
 def facts(task: str = ONE_TEXT, *, multi_label: bool = False) -> ModelInfo:
-    labels = ("O", "B-name", "I-name") if task == TOKENS else ("bad", "good")
+    labels = {TOKENS: ("O", "B-name", "I-name"), NUMBER: ("value",)}.get(task, ("bad", "good"))
     item = TEXTS if task == PAIR else TEXT
     return ModelInfo("hotel", "1.2.0", task, labels, multi_label, 16, "int8", "onnxruntime 1.31.1", ("CPU",), 1, item)
 
@@ -226,9 +227,14 @@ def test_answers_with_several_labels_and_with_spans() -> None:
     inference = parse({"inputs": [tensor(["a"])]}, facts(TOKENS))
     (only,) = response(inference, spans, facts(TOKENS))[0]["outputs"]
     assert json.loads(only["data"][0]) == [{"start": 0, "end": 2, "label": "name", "score": 0.97, "text": "温格"}]
+    inference = parse({"inputs": [tensor(["a", "b"])]}, facts(NUMBER))
+    (only,) = response(inference, [NumberPrediction(3.5), NumberPrediction(-0.25)], facts(NUMBER))[0]["outputs"]
+    assert only == {"name": "value", "datatype": "FP32", "shape": [2], "data": [3.5, -0.25]}
 
 
-@pytest.mark.parametrize(("task", "multi_label"), [(ONE_TEXT, False), (ONE_TEXT, True), (PAIR, False), (TOKENS, False)])
+@pytest.mark.parametrize(
+    ("task", "multi_label"), [(ONE_TEXT, False), (ONE_TEXT, True), (PAIR, False), (TOKENS, False), (NUMBER, False)]
+)
 def test_the_metadata_names_what_goes_in_and_out(task: str, multi_label: bool) -> None:
     found = ItemModel(facts(task, multi_label=multi_label), max_texts=4).metadata()
     assert [entry["name"] for entry in found["inputs"]] == (["text", "text_pair"] if task == PAIR else ["text"])

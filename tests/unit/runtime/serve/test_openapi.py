@@ -12,7 +12,7 @@ from tests.unit.runtime.serve.asgi import ask, post, started
 
 from edgepack_runtime.serve import app as application
 from edgepack_runtime.serve.middleware import Middleware
-from edgepack_runtime.tasks.registry import ONE_TEXT, PAIR, TOKENS
+from edgepack_runtime.tasks.registry import NUMBER, NUMBER_OF_PAIR, ONE_TEXT, PAIR, TOKENS
 
 
 def fits(value: Any, schema: dict[str, Any], whole: dict[str, Any]) -> bool:
@@ -20,13 +20,18 @@ def fits(value: Any, schema: dict[str, Any], whole: dict[str, Any]) -> bool:
     return Draft202012Validator({**schema, "components": whole["components"]}).is_valid(value)
 
 
-@pytest.mark.parametrize(("task", "multi_label"), [(ONE_TEXT, False), (ONE_TEXT, True), (PAIR, False), (TOKENS, False)])
+@pytest.mark.parametrize(
+    ("task", "multi_label"),
+    [(ONE_TEXT, False), (ONE_TEXT, True), (PAIR, False), (TOKENS, False), (NUMBER, False), (NUMBER_OF_PAIR, False)],
+)
 async def test_requests_and_answers_fit_their_schemas(
     make_app: Callable[..., Middleware], task: str, multi_label: bool
 ) -> None:
-    one = {"text": "店好", "text_pair": "差"} if task == PAIR else {"text": "店好"}
-    several = {"texts": [["店好", "差"]] if task == PAIR else ["店好", "差"], "scores": True}
-    async with started(make_app(model={"task": task, "multi_label": multi_label})) as app:
+    pairs = task in (PAIR, NUMBER_OF_PAIR)
+    one = {"text": "店好", "text_pair": "差"} if pairs else {"text": "店好"}
+    several = {"texts": [["店好", "差"]] if pairs else ["店好", "差"], "scores": True}
+    labels = {"labels": ("value",)} if task in (NUMBER, NUMBER_OF_PAIR) else {}
+    async with started(make_app(model={"task": task, "multi_label": multi_label, **labels})) as app:
         whole = (await ask(app, "GET", "/openapi.json")).json()
         described = whole["paths"]["/predict"]["post"]
         asked = described["requestBody"]["content"]["application/json"]["schema"]
