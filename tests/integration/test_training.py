@@ -17,6 +17,7 @@ from tests.integration.test_vocabulary import rows_on_disk
 from tests.integration.trainings import (
     ABLE,
     CALM,
+    INTENTS,
     MANY,
     NUMBERS,
     ONE,
@@ -64,7 +65,9 @@ def plain(tmp_path_factory: pytest.TempPathFactory) -> Ended:
 
 
 @pytest.mark.parametrize(
-    "rows", [ONE, PAIRS, MANY, SPANS, NUMBERS], ids=["one label", "pairs", "many labels", "spans", "numbers"]
+    "rows",
+    [ONE, PAIRS, MANY, SPANS, NUMBERS, INTENTS],
+    ids=["one label", "pairs", "many labels", "spans", "numbers", "intents"],
 )
 def test_every_task_is_learnt(rows: Sequence[Row], tmp_path: Path) -> None:
     settings = SETTINGS.model_copy(update={"epochs": 30.0, "learning_rate": 3e-3})

@@ -36,6 +36,13 @@ SPANS = [
 NUMBERS = [Row(f"第{n}间房{'很' * (n % 4)}干净", 500.0 + 100 * (n % 4)) for n in range(52)]  # far from 0 and 1
 
 
+# The room is a slot, and what is wanted of it the intent.
+INTENTS = [
+    Row(f"{'打扫' if n % 2 else '预订'}第{n}间房", ("intent=" + "ab"[n % 2], Span(2, 4 + len(str(n)), "room")))
+    for n in range(52)
+]
+
+
 class Heard:
     """A progress that keeps what is said."""
 
@@ -66,6 +73,8 @@ def data_of(rows: Sequence[Row], folder: Path) -> DataArtifact:
     row = rows[0]
     if isinstance(row.label, float):
         return DataArtifact(folder, (), {}, (), task="text-regression", scale=Number.scale_of(rows))
+    if isinstance(row.label, tuple) and str(row.label[:1]).startswith("('intent="):
+        return DataArtifact(folder, ("intent=a", "intent=b", "room"), {}, (), task="intent-slots")
     tokens = any(isinstance(item, Span) for item in row.label)
     task: TaskName = "token-classification" if tokens else "text-classification"
     many = not tokens and isinstance(row.label, tuple)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -61,7 +62,8 @@ def linear_baseline(recipe: Recipe | LinearRecipe, splits: Splits) -> str:
     from edgepack.training import linear
     from edgepack_runtime.inference.linear import LinearModel
 
-    train, dev, labels = splits.rows["train"], list(splits.rows["dev"]), sorted(splits.labels["train"])
+    train, dev = splits.rows["train"], list(splits.rows["dev"])
+    labels = sorted(set(chain.from_iterable(splits.labels.values())))
     task = recipe.data.columns.text_task
     outputs = task.model_labels(labels)
     most = min(recipe.data.train_rows or _FITTED_ROWS, _FITTED_ROWS)

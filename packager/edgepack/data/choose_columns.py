@@ -10,8 +10,10 @@ from typing import Final
 
 from edgepack.data.column_counts import MAX_VALUES, Column, FileProfile
 from edgepack.data.detect import (
+    INTENT_NAMES,
     LABEL_NAMES,
     PAIR_NAMES,
+    SLOT_NAMES,
     SPAN_NAMES,
     TAG_NAMES,
     TEXT_NAMES,
@@ -57,6 +59,9 @@ def choose_columns(found: FileProfile) -> Columns:
         RecipeInvalidError: there are none.
     """
     answers = found.answers
+    intents = _intents(found, answers)
+    if intents is not None:
+        return intents
     tokens = _tokens(found, answers)
     if tokens is not None:
         return tokens
@@ -153,6 +158,15 @@ def _written(found: FileProfile, text: Column | None) -> Column | None:
     likely = [column for column in named if column.mean_length > _LONGEST_LABEL / 2 or column.is_free_text]
     lists = [column for column in others.values() if column.of_words and column.is_free_text]
     return next(iter(likely or lists), None)
+
+
+def _intents(found: FileProfile, answers: FileProfile) -> Columns | None:
+    """The columns of an intent and its slots, by their names; None if there are none."""
+    intent, slots = answers.column(INTENT_NAMES), answers.column(SLOT_NAMES)
+    if intent is None or slots is None or not (slots.of_slots or slots.of_spans):
+        return None
+    text = _text(found, intent)
+    return None if text is None else Columns(text=text.name, intent=intent.name, slots=slots.name)
 
 
 def _tokens(found: FileProfile, answers: FileProfile) -> Columns | None:

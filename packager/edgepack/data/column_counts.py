@@ -11,6 +11,7 @@ from typing import Any, Final
 from edgepack.data.detect import mixed_separators, separator_between_labels
 from edgepack.recipe.model import LabelSeparator
 from edgepack.tasks.cells import json_list
+from edgepack.tasks.intent_slots import are_slots
 from edgepack.tasks.labelled_spans import are_spans
 from edgepack.tasks.tags import is_tag
 from edgepack_runtime.rows.formats import RowFormat
@@ -43,6 +44,7 @@ class Column:
     of_words: int = 0  # lists of strings
     of_tags: int = 0  # lists of BIO or BIOES tags
     of_spans: int = 0  # lists of spans that are not empty
+    of_slots: int = 0  # objects of slots with their texts
     of_none: int = 0  # empty lists
     of_one: int = 0  # lists of one string, which are one label
     is_result: bool = False  # whether annotators wrote it, and it is no part of what they read
@@ -54,6 +56,7 @@ class Column:
         if isinstance(found, (list, dict)):
             self.lists += 1
             self.of_spans += are_spans(found)
+            self.of_slots += are_slots(found)
             self._add_items(found if isinstance(found, list) else [])
             return
         text = "" if value is None else str(value).strip()

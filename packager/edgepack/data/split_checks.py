@@ -101,6 +101,7 @@ def _difference(first: str, second: str) -> str:
 
 MIN_ROWS: Final = 2
 MIN_LABEL_ROWS: Final = 10  # training rows; a label with fewer is hardly learnt
+MAX_UNKNOWN: Final = 0.05  # of the rows of a split may have labels that train lacks; with more, its labels are others
 MAX_IMBALANCE: Final = 100  # maximum ratio of the rows of the most frequent label to those of the rarest
 EXAMPLES: Final = 5  # named leaked rows; more are counted
 _SHOWN_LABELS: Final = 10
@@ -139,9 +140,10 @@ def check_splits(
 ) -> list[Finding]:
     """Findings of each split and of their comparison.
 
-    Errors: fewer than two rows in a split; only one label in train or test; a label that train does not have; leaks and
-    repeated rows, if the recipe refuses them. Warnings: leaks and repeated rows otherwise, two labels of a text,
-    look-alike labels, labels that test lacks, labels with too few rows. A pair of texts is compared as a whole.
+    Errors: fewer than two rows in a split; only one label in train or test; labels that train does not have, in more
+    than a few rows; leaks and repeated rows, if the recipe refuses them. Warnings: few such labels; leaks and repeated
+    rows otherwise, two labels of a text, look-alike labels, labels that test lacks, labels with too few rows. A pair of
+    texts is compared as a whole.
     """
     train, dev, test = splits["train"], splits["dev"], splits["test"]
     ordered = (train, dev, test)
@@ -247,13 +249,15 @@ def _check_balance(train: SplitFacts) -> None:
 
 
 def _check_labels(split: SplitFacts, train: SplitFacts) -> None:
+    unknown = sum(rows for label, rows in split.label_rows.items() if label not in train.label_rows)
+    severity: Severity = "error" if unknown > MAX_UNKNOWN * len(split) else "warning"
     for label, rows in split.label_rows.items():
         if label in train.label_rows:
             continue
         times = message("found.one_row") if rows == 1 else message("found.rows_here", rows=rows)
         reason = message("found.label_untrained", label=shortened(label), rows=times)
-        fix = message("found.correct_label")
-        split.log.add("labels that train lacks", "error", split.label_lines[label], reason, fix)
+        fix = message("found.correct_label" if severity == "error" else "found.counts_as_wrong")
+        split.log.add("labels that train lacks", severity, split.label_lines[label], reason, fix)
     lacking = sorted(set(train.labels) - set(split.labels))
     if lacking and split.labels and split.name == "test":
         shown = ", ".join(f"`{shortened(label)}`" for label in lacking[:_SHOWN_LABELS])

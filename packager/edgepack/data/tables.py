@@ -35,6 +35,7 @@ Record = tuple[int, Values]  # line from 1, the values of the wanted columns
 
 _EXAMPLES = {
     "labels": '["...", "..."]',
+    "slots": '{"city": "..."}',
     "spans": '[{"start": 0, "end": 2, "label": "..."}]',
     "tokens": '["...", "..."]',
     "tags": '["B-...", "I-..."]',
@@ -57,7 +58,7 @@ def read_rows(
     suffix; `label_separator` is `data.label_separator`.
     """
     row_format = row_format or format_of(file)
-    if row_format.kind == TAGGED and not columns.text_task.per_token:  # a .txt may look so
+    if row_format.kind == TAGGED and columns.answer != "spans":  # a .txt may look so
         row_format = BY_SUFFIX[".tsv"]
     try:
         if row_format.kind == TAGGED:

@@ -69,6 +69,11 @@ class Columns(Section):
     spans: str | None = Field(
         None, description="Column of lists of `{start, end, label}`. The default for token classification is `spans`."
     )
+    intent: str | None = Field(None, description="Column of intents. The default for intents with slots is `intent`.")
+    slots: str | None = Field(
+        None,
+        description="Column of slots: `{slot: its text}`, or spans. The default for intents with slots is `slots`.",
+    )
     tokens: str | None = Field(None, description="Instead of `text` and `spans`: column of JSON lists of tokens.")
     tags: str | None = Field(None, description="Column of JSON lists with a BIO or BIOES tag for each token.")
     _place: str = PrivateAttr("")  # `recipe.yaml:12`, for findings about a table; empty if no file has this section
@@ -92,7 +97,9 @@ class Columns(Section):
     @property
     def text_task(self) -> Task:
         """What items and answers of rows with these columns are."""
-        return task_by_answer_key(self.answer, pairs=self.text_pair is not None and self.answer != "spans")
+        return task_by_answer_key(
+            self.answer, pairs=self.text_pair is not None and self.answer not in ("spans", "intent")
+        )
 
     @property
     def answer(self) -> str:
@@ -115,6 +122,8 @@ class Columns(Section):
             return {key: getattr(self, key) for key in self.TAGGED}
         if self.spans is not None:
             return {"text": self.text, "spans": self.spans}
+        if self.intent is not None:
+            return {"text": self.text, "intent": self.intent, "slots": self.slots or "slots"}
         answer = getattr(self, self.answer)
         if isinstance(answer, tuple):
             return self.texts | {f"{self.answer}.{place}": name for place, name in enumerate(answer)}
@@ -452,9 +461,7 @@ class LinearRecipe(TextRecipe):
         """
         found = ["linear=only", *(["search=null"] if searched else [])]
         for key in filter(recipe.value_at, cls.REFUSED):
-            limits = [
-                limit for limit in AccuracyLimits.ONE_OF if recipe.value_at(f"gates.accuracy.{limit}") is not None
-            ]
+            limits = [limit for limit in AccuracyLimits.ONE_OF if recipe.value_at(f"gates.accuracy.{limit}")]
             if limits == [key.rpartition(".")[2]]:
                 key = "gates.accuracy"  # a section without a limit is refused
             found.append(f"{key}=[]" if key.endswith("by_length") else f"{key}=null")

@@ -59,7 +59,8 @@ def _keys_of(task: str) -> set[str]:
     """The columns that rows of a task may have."""
     kinds = tasks_named(task)
     keys = {"text", *(kind.answer_key for kind in kinds)} | ({"text_pair"} if kinds[0].pairs else set())
-    return keys | (set(Columns.TAGGED) if kinds[0].per_token else set())
+    more = {"spans": set(Columns.TAGGED), "intent": {"slots"}}
+    return keys | more.get(kinds[0].answer_key, set())
 
 
 def _of_another_task(task: str, given: Sequence[str]) -> Iterator[Problem]:
@@ -98,7 +99,7 @@ def _check_names(recipe: TextKinds, given: Sequence[str]) -> Iterator[Problem]:
 
 def _check_tagged(recipe: TextKinds, given: Sequence[str]) -> Iterator[Problem]:
     data = recipe.data
-    if not isinstance(data, Data) or not task_by_name(recipe.task).per_token:
+    if not isinstance(data, Data) or recipe.task != TOKENS:
         return
     files = [or_none(data, name) or "" for name in SPLIT_NAMES]
     used = {"text"} if data.unlabelled is not None else set()
@@ -157,7 +158,7 @@ def check_vocabulary(recipe: Recipe) -> Iterator[Problem]:
 def _check_split(name: str, value: str, task: str | None) -> Iterator[Problem]:
     where: KeyPath = ("data", name)
     suffix = on_disk(Path(value)).suffix.lower()
-    suffixes = (*TABLE_SUFFIXES, *(TAGGED_SUFFIXES if task is None or task_by_name(task).per_token else ()))
+    suffixes = (*TABLE_SUFFIXES, *(TAGGED_SUFFIXES if task in (None, TOKENS) else ()))
     if is_builtin(value):
         yield where, "it cannot be built-in alone", f"set `data.train: {BUILTIN_SOURCES[0]}` only"
     elif suffix not in suffixes:

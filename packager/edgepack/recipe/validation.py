@@ -192,7 +192,10 @@ def check_metric(recipe: TextKinds) -> Iterator[Problem]:
     why = None if metric is None else task.unfit(metric, 2)
     if why is not None:
         yield ("gates", "accuracy", "metric"), f"it is {metric}, which these data do not have", why
-    elif metric is None and recipe.gates.accuracy is not None:
+    for name in () if recipe.gates.accuracy is None else recipe.gates.accuracy.min_of:
+        if (reason := task.unfit(name, 2)) is not None:
+            yield ("gates", "accuracy", "min_of"), f"it names {name}, which these data do not have", reason
+    if metric is None and recipe.gates.accuracy is not None:
         for problem in recipe.gates.accuracy.wrong_side(task.usual_metric):
             yield ("gates", "accuracy", *problem.path), f"it {problem.what}", problem.fix
     if not task.labelled and recipe.gates.accuracy is not None and recipe.gates.accuracy.per_class is not None:

@@ -37,7 +37,10 @@ class LabelledSpans(Classification):
         return _spanned if columns.tokens is None else partial(_tagged, TagReader())
 
     def target(self, row: Row, encoded: Encoded) -> Array:
-        tags = tags_of_spans(_spans_of(row), encoded.offsets)
+        return self.of_tags(tags_of_spans(_spans_of(row), encoded.offsets), encoded)
+
+    def of_tags(self, tags: Sequence[str], encoded: Encoded) -> Array:
+        """The target of a row with a tag for each token."""
         numbers = [
             NO_UNIT if offset == _NO_OFFSET else self._index[tag]
             for tag, offset in zip(tags, encoded.offsets, strict=True)
@@ -82,7 +85,7 @@ def _is_latin(character: str) -> bool:
 
 def _spanned(line: int, values: Values, log: FindingLog) -> Row | None:
     text = text_of(line, values[0], "text", log)
-    spans = None if text is None else _spans(line, text, values[1], log)
+    spans = None if text is None else spans_in(line, text, values[1], log)
     return None if text is None or spans is None else Row(text, spans)
 
 
@@ -165,7 +168,7 @@ def _parts(item: object) -> tuple[int, int, object, object] | None:
     return (start, end, label, said) if type(start) is type(end) is int else None
 
 
-def _spans(line: int, text: str, value: object, log: FindingLog) -> tuple[Span, ...] | None:
+def spans_in(line: int, text: str, value: object, log: FindingLog) -> tuple[Span, ...] | None:
     """A sorted list of different spans, which may be empty.
 
     Overlapping spans are kept. A token has one tag, so a model learns the first span only, and is scored on both.

@@ -120,6 +120,21 @@ class TokenLoss:
         return _divergence(scores.reshape([-1, classes]), teacher.reshape([-1, classes]), temperature)  # (B*T,)
 
 
+class IntentLoss(TokenLoss):
+    """The same, where [CLS] has the label of the whole text: it weighs as much as all tokens of its row together."""
+
+    def units(self, targets: Any) -> tuple[Any, Any]:
+        counts, labelled = super().units(targets)  # (B*T,)
+        by_row = counts.reshape(targets.shape)
+        tokens = by_row[:, 1:].sum(axis=1, keepdim=True).clip(min=1.0)  # (B, 1)
+        weights = paddle.concat([tokens, by_row[:, 1:]], axis=1).flatten()
+        return weights, labelled
+
+    def count(self, target: Array) -> int:
+        tokens = super().count(target[1:])
+        return tokens + max(1, tokens)
+
+
 def balanced_weights(targets: Sequence[Array], classes: int) -> Float:
     """Weights (C,) that give every class the same total: n / (C' x n_c) for the C' classes that occur.
 

@@ -7,6 +7,7 @@ from typing import Final
 
 from edgepack.artifacts import DataArtifact, Row, Scale
 from edgepack.recipe.model import Columns, LabelSeparator
+from edgepack.tasks.intent_slots import IntentSlots
 from edgepack.tasks.labelled_spans import LabelledSpans
 from edgepack.tasks.number import Number, NumberOfPair
 from edgepack.tasks.one_label import OneLabel, OneLabelOfPair
@@ -20,6 +21,7 @@ _TASKS: Final[tuple[type[TrainingTask], ...]] = (
     SeveralLabels,
     SeveralLabelsOfPair,
     LabelledSpans,
+    IntentSlots,
     Number,
     NumberOfPair,
 )

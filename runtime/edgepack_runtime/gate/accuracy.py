@@ -18,6 +18,7 @@ from edgepack_runtime.schema.gates import (
     Limit,
     ManifestAccuracy,
     limit_named,
+    min_of,
     per_class,
 )
 from edgepack_runtime.schema.receipt import GateCheck, Score
@@ -105,12 +106,16 @@ def metric_for(asked: Optional[str], config: ModelConfig) -> str:
     metric = task.usual_metric if asked is None else asked
     why = task.unfit(metric, len(config.labels))
     if why is not None:
-        raise BundleInvalidError(
-            f"the gate's accuracy.metric is {metric}, which this model cannot be measured by",
-            why=why,
-            fix="set gates.accuracy.metric in the recipe and build the bundle again",
-        )
+        raise _undefined(metric, why)
     return metric
+
+
+def _undefined(metric: str, why: str) -> BundleInvalidError:
+    return BundleInvalidError(
+        f"the gate's accuracy.metric is {metric}, which this model cannot be measured by",
+        why=why,
+        fix="set gates.accuracy.metric in the recipe and build the bundle again",
+    )
 
 
 def result(predictor: Predictor, rows: Sequence[GoldenRow], limits: ManifestAccuracy, progress: Log) -> AccuracyResult:
@@ -240,6 +245,12 @@ def checks(measured: Measured, limits: ManifestAccuracy) -> List[GateCheck]:
         for gate, limit in of_value
         if limit is not None
     ]
+    for metric, least in limits.min_of.items():
+        if (why := measured.task.unfit(metric, len(measured.classes))) is not None:
+            raise _undefined(metric, why)
+        rows, answers = measured.rows, measured.answers
+        other = measure(measured.task, rows, answers, metric, limits.confidence, measured.classes)
+        found.append(_value_check(other, limit_named(min_of(metric)), least, limits.confidence))
     if limits.max_drop_points is not None:
         reference = [row.float_answer for row in measured.rows]
         name: str = message("gate.float_model")

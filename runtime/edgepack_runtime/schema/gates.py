@@ -27,6 +27,7 @@ P50, P95, P99 = 0.5, 0.95, 0.99
 _P99 = "Maximum 99th percentile; needs 662 texts."
 _SHARE = {"gt": 0, "lt": 1}
 _PER_CLASS = "accuracy.per_class."
+_MIN_OF = "accuracy.min_of"
 _LENGTHS = re.compile(r"\Alatency\.max_tokens_[0-9]+\.")
 
 
@@ -93,7 +94,7 @@ class GoldenRows(Document):
 class AccuracyLimits(Document):
     """Accuracy on the golden rows, on the target."""
 
-    ONE_OF = ("min", "max", "max_drop_points", "max_regression_points", "per_class")
+    ONE_OF = ("min", "max", "min_of", "max_drop_points", "max_regression_points", "per_class")
 
     metric: Optional[MetricName] = field(
         "{}. Default: the usual metric of the task.".format(
@@ -103,6 +104,7 @@ class AccuracyLimits(Document):
     )
     min: Optional[float] = _share("Least value of the metric that passes, from 0 to 1.")
     max: Optional[float] = field("Greatest value that passes, of a metric of errors, in its unit.", None, unit="", gt=0)
+    min_of: Mapping[str, float] = _shares("Least values of further metrics by name, as `entity_f1: 0.8`.")
     max_drop_points: Optional[float] = field(
         "Maximum loss of what ships (with the linear model, if that ships) against float ONNX on the same "
         "rows, in percentage points.",
@@ -139,6 +141,10 @@ class AccuracyLimits(Document):
 
         if self.metric is not None:
             yield from self.wrong_side(self.metric)
+        for name in self.min_of or ():
+            if name not in get_args(MetricName) or not metric_of(name).more_is_better:
+                better = [one for one in get_args(MetricName) if metric_of(one).more_is_better]
+                yield Problem(("min_of",), f"names {name!r}, which is none of {', '.join(better)}")
 
     def wrong_side(self, metric: str) -> Iterator[Problem]:
         """A limit on the side of `metric` where more is better, or where less is."""
@@ -150,7 +156,8 @@ class AccuracyLimits(Document):
     def asked(self) -> List[str]:
         """The limits that are set, without those of classes."""
         limits = [one.name for one in dataclasses.fields(AccuracyLimits) if "unit" in one.metadata]
-        return [name for name in limits if getattr(self, name) is not None]
+        further = [min_of(metric).partition(".")[2] for metric in self.min_of]
+        return [*(name for name in limits if getattr(self, name) is not None), *further]
 
     def floors(self) -> Dict[str, Floors]:
         """The floors of classes, by figure."""
@@ -357,7 +364,8 @@ class Limit(NamedTuple):
 def declared() -> Mapping[str, Limit]:
     """Every limit by its name. Those by length are `latency.by_length.p95_ms` here."""
     most = Limit(ABOVE_MAJORITY, "points", True, "More right answers than the most frequent answer has.")
-    return {limit.gate: limit for limit in (*_declared(Gates, ""), most)}
+    further = Limit(_MIN_OF, "fraction", True, "Least value of a further metric that passes.")
+    return {limit.gate: limit for limit in (*_declared(Gates, ""), most, further)}
 
 
 def _declared(section: Any, above: str) -> Iterator[Limit]:
@@ -393,7 +401,7 @@ def is_of_time(gate: str) -> bool:
 
 
 def _declared_name(gate: str) -> str:
-    return _LENGTHS.sub("latency.by_length.", gate)
+    return _MIN_OF if gate.startswith(f"{_MIN_OF}.") else _LENGTHS.sub("latency.by_length.", gate)
 
 
 def by_length(most_tokens: int, key: str) -> str:
@@ -404,6 +412,11 @@ def by_length(most_tokens: int, key: str) -> str:
 def is_by_length(gate: str) -> bool:
     """Whether a check is of texts of some lengths."""
     return _LENGTHS.match(gate) is not None
+
+
+def min_of(metric: str) -> str:
+    """The name of the check of the least value of a further metric."""
+    return f"{_MIN_OF}.{metric}"
 
 
 def per_class(figure: str) -> str:

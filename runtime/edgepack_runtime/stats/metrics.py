@@ -33,9 +33,12 @@ Label = Union[str, Tuple[str, ...], Tuple[Span, ...]]
 Answer = Any  # a `Label`, or what another task says
 Pair = Tuple[Answer, Answer]
 
-MetricName = Literal["accuracy", "macro_f1", "micro_f1", "f1", "entity_f1", "spearman", "pearson", "mae"]
+MetricName = Literal[
+    "accuracy", "macro_f1", "micro_f1", "f1", "entity_f1", "intent_accuracy", "spearman", "pearson", "mae"
+]
 LABEL_METRICS: Tuple[str, ...] = ("accuracy", "macro_f1", "micro_f1", "f1", "entity_f1")
 ACCURACY, MACRO_F1, MICRO_F1, F1, ENTITY_F1 = LABEL_METRICS
+INTENT_ACCURACY = "intent_accuracy"
 NUMBER_METRICS: Tuple[str, ...] = ("spearman", "pearson", "mae")  # `stats.numbers`
 SPEARMAN, PEARSON, MAE = NUMBER_METRICS
 SCORE = "score"  # the mean of what a handler says of its answers; no recipe names it
@@ -59,6 +62,7 @@ METRICS: Mapping[str, Metric] = {  # of each `MetricName`, in the order of help 
     MICRO_F1: Metric("F1 over all labels together"),
     F1: Metric("F1 of the rarer of two labels (of `1`, if there is one)"),
     ENTITY_F1: Metric("F1 of exact spans"),
+    INTENT_ACCURACY: Metric("share of rows with the right intent"),
     SPEARMAN: Metric("rank correlation of numbers", ""),
     PEARSON: Metric("linear correlation of numbers", ""),
     MAE: Metric("mean absolute error of numbers, in their unit", "", more_is_better=False),

@@ -47,7 +47,7 @@ class LabelledSpans(Classification):
     example = '{"spans": [{"start": 0, "end": 2, "label": "name", "score": 0.97, "text": "..."}]}'
     per_token = True
     linear = False
-    metric_names = (*Classification.metric_names, metrics.ENTITY_F1)
+    metric_names: Tuple[str, ...] = (*Classification.metric_names, metrics.ENTITY_F1)
     usual_metric = metrics.ENTITY_F1
 
     def __init__(self, name: str) -> None:
@@ -86,7 +86,7 @@ class LabelledSpans(Classification):
     def parse_answer(self, value: Any, known: AbstractSet[str], length: int) -> Optional[Tuple[Span, ...]]:
         if not isinstance(value, list):
             return None
-        spans = [_span(item, known, length) for item in value]
+        spans = [parsed_span(item, known, length) for item in value]
         found = tuple(sorted(span for span in spans if span is not None))
         return found if len(set(found)) == len(value) else None
 
@@ -138,7 +138,8 @@ def _highest_probability(logits: Sequence[float]) -> float:
     return 1 / sum(math.exp(value - highest) for value in logits)
 
 
-def _span(value: Any, known: AbstractSet[str], length: int) -> Optional[Span]:
+def parsed_span(value: Any, known: AbstractSet[str], length: int) -> Optional[Span]:
+    """The span in a JSON value, [start, end, label]; None if it is invalid."""
     if not isinstance(value, list) or len(value) != 3:
         return None
     start, end, label = value

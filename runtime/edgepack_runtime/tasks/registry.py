@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Dict, Literal, Sequence, Tuple, get_args
 
+from edgepack_runtime.tasks.intent_slots import IntentSlots
 from edgepack_runtime.tasks.labelled_spans import LabelledSpans
 from edgepack_runtime.tasks.number import Number
 from edgepack_runtime.tasks.one_label import OneLabel
@@ -11,12 +12,18 @@ from edgepack_runtime.tasks.several_labels import SeveralLabels
 from edgepack_runtime.tasks.task import Task
 
 TaskName = Literal[
-    "text-classification", "text-pair-classification", "token-classification", "text-regression", "text-pair-regression"
+    "text-classification",
+    "text-pair-classification",
+    "token-classification",
+    "text-regression",
+    "text-pair-regression",
+    "intent-slots",
 ]
 TASK_NAMES: Tuple[TaskName, ...] = get_args(TaskName)
 ONE_TEXT: TaskName = "text-classification"
 PAIR: TaskName = "text-pair-classification"
 TOKENS: TaskName = "token-classification"
+INTENT_SLOTS: TaskName = "intent-slots"
 NUMBER: TaskName = "text-regression"
 NUMBER_OF_PAIR: TaskName = "text-pair-regression"
 _TASKS: Tuple[Task, ...] = (
@@ -25,6 +32,7 @@ _TASKS: Tuple[Task, ...] = (
     OneLabel(PAIR, pairs=True),
     SeveralLabels(PAIR, pairs=True),
     LabelledSpans(TOKENS),
+    IntentSlots(INTENT_SLOTS),
     Number(NUMBER, pairs=False),
     Number(NUMBER_OF_PAIR, pairs=True),
 )

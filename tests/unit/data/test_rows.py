@@ -24,6 +24,7 @@ MANY = Columns(labels="labels")
 SPANS = Columns(spans="spans")
 TOKENS = Columns(tokens="tokens", tags="tags")
 NUMBERS = Columns(value="score")
+SLOTS = Columns(intent="intent", slots="slots")
 
 
 def read(folder: Path, name: str, content: str, columns: Columns, separator: str = "|") -> tuple[list[Row], list[str]]:
@@ -377,3 +378,33 @@ def test_numbers_of_label_studio_are_read(tmp_path: Path, cell: str, number: flo
 @given(st.floats(-1e9, 1e9))
 def test_any_number_comes_back_as_it_was_written(value: float) -> None:
     assert number_in(repr(value)) == number_in(json.dumps(value)) == number_in(value) == value
+
+
+@pytest.mark.parametrize(
+    ("slots", "expected"),
+    [
+        ({}, ()),
+        (None, ()),
+        ({"song": "晴天"}, (Span(1, 3, "song"),)),
+        ({"song": "晴天", "word": "天"}, (Span(1, 3, "song"), Span(4, 5, "word"))),  # the first free one
+        ({"word": ["天", "天"]}, (Span(2, 3, "word"), Span(4, 5, "word"))),
+        ([{"start": 3, "end": 5, "label": "song"}], (Span(3, 5, "song"),)),
+        ('{"song": "放"}', (Span(0, 1, "song"),)),
+    ],
+)
+def test_intents_and_slots_are_read(tmp_path: Path, slots: object, expected: tuple[Span, ...]) -> None:
+    row = Row("放晴天晴天", ("intent=播放", *expected))
+    assert record(tmp_path, SLOTS, text="放晴天晴天", intent="播放", slots=slots) == ([row], [])
+
+
+@pytest.mark.parametrize(
+    ("values", "reason"),
+    [
+        ({"intent": "a", "slots": {"song": "雨天"}}, "the slot `song` is `雨天`, which is not in the text"),
+        ({"intent": "", "slots": {}}, "the label is empty"),
+        ({"intent": "a", "slots": {"song": 3}}, "the spans are not a JSON list"),
+        ({"intent": "a", "slots": "song"}, "the spans are not a JSON list"),
+    ],
+)
+def test_what_an_intent_lacks_is_named(tmp_path: Path, values: dict[str, object], reason: str) -> None:
+    assert record(tmp_path, SLOTS, text="放晴天", **values)[1] == [f"1: error: {reason}"]

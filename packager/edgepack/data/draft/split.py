@@ -22,6 +22,7 @@ from edgepack.data.split_stats import SplitFacts
 from edgepack.recipe.finding_log import FindingLog
 from edgepack.recipe.model import Columns, HeldOut, SplitName
 from edgepack_runtime.rows.reader import line_of_fields
+from edgepack_runtime.tasks.intent_slots import INTENT
 from edgepack_runtime.util.fs import random_name
 from edgepack_runtime.util.spans import Span
 
@@ -122,6 +123,8 @@ def written_columns(columns: Columns) -> Columns:
     text_pair = None if columns.text_pair is None else "text_pair"
     if columns.answer == "spans":
         return Columns(spans="spans")
+    if columns.answer == "intent":
+        return Columns(intent="intent", slots="slots")
     answer = {} if columns.answer == "label" else {columns.answer: columns.answer}
     return Columns(text_pair=text_pair, **answer)
 
@@ -160,6 +163,9 @@ def _document(row: Row, columns: Columns) -> dict[str, Any]:
     """A row with several labels, spans or a number, as JSON for a recipe."""
     if columns.answer == "spans":
         return {"text": row.text, "spans": [span._asdict() for span in row.label if isinstance(span, Span)]}
+    if columns.answer == "intent":
+        slots = [span._asdict() for span in row.label[1:]]
+        return {"text": row.text, "intent": row.label[0].removeprefix(INTENT), "slots": slots}
     return row.document(columns.answer)
 
 

@@ -512,3 +512,16 @@ def test_grades_of_pairs_are_numbers_and_few_of_them_are_classes(tmp_path: Path,
     (tmp_path / "sts.tsv").write_text("\n".join(["text_a\ttext_b\tscore", *lines]) + "\n", encoding="utf-8")
     drafted(tmp_path / "sts.tsv", tmp_path / "recipe.yaml")
     assert made(tmp_path / "recipe.yaml")[0].task == task
+
+
+def test_intents_with_slots_become_a_recipe_for_them(tmp_path: Path) -> None:
+    lines = [
+        json.dumps({"text": text, "intent": label, "slots": {"place": text[:2]}}, ensure_ascii=False)
+        for text, label in ROWS
+    ]
+    (tmp_path / "commands.jsonl").write_text("\n".join(lines), encoding="utf-8")
+    drafted(tmp_path / "commands.jsonl", tmp_path / "recipe.yaml")
+    loaded, splits = made(tmp_path / "recipe.yaml")
+    assert loaded.task == "intent-slots" and set(loaded.data.columns.wanted) == {"text", "intent", "slots"}
+    assert {row.label[0] for row in splits.rows["test"]} == {"intent=正面", "intent=负面"}
+    assert all(len(row.label) == 2 for row in splits.rows["train"])

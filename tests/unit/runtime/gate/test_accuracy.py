@@ -29,7 +29,7 @@ from edgepack_runtime.schema.receipt import GateCheck
 from edgepack_runtime.stats import intervals, metrics
 from edgepack_runtime.stats.metrics import Answer, Tally
 from edgepack_runtime.stats.scoring import Counts
-from edgepack_runtime.tasks.registry import ONE_TEXT, TOKENS, task_by_name
+from edgepack_runtime.tasks.registry import INTENT_SLOTS, NUMBER, ONE_TEXT, TOKENS, task_by_name
 from edgepack_runtime.tasks.task import Task
 from edgepack_runtime.util.spans import Span
 
@@ -512,3 +512,44 @@ def test_spans_that_come_together_count_for_fewer() -> None:
         {"负面": one_each(Tally(180, 0, 20))}, {"recall": Floors(0.8, {})}, ("负面",), 0.95
     )
     assert alone.verdict == "pass"
+
+
+def test_each_part_of_an_answer_has_its_limit() -> None:
+    """Intents with slots: whole answers by `min`, parts by `min_of`, each with a verdict."""
+    task, slot = task_by_name(INTENT_SLOTS), Span(0, 2, "song")
+    truths = [("intent=play", slot)] * 300 + [("intent=stop",)] * 300
+    ours = [("intent=play", slot)] * 150 + [("intent=play",)] * 150 + [("intent=stop",)] * 300
+    given = measured(truths, truths, ours, "accuracy", task, ("intent=play", "intent=stop", "song"))
+    asked = limits(min=0.7, min_of={"intent_accuracy": 0.9, "entity_f1": 0.9}, above_majority=True)
+    found = {check.gate: (check.verdict, check.value) for check in accuracy.checks(given, asked)}
+    assert found == {
+        "accuracy.min": ("pass", 0.75),
+        "accuracy.min_of.intent_accuracy": ("pass", 1.0),
+        "accuracy.min_of.entity_f1": ("fail", pytest.approx(2 / 3)),
+        "accuracy.above_majority": ("pass", pytest.approx(25.0)),
+    }
+    with pytest.raises(BundleInvalidError, match="macro_f1"):
+        accuracy.checks(given, limits(min_of={"macro_f1": 0.5}))
+
+
+def test_numbers_are_gated_by_correlation_and_by_error() -> None:
+    task, source = task_by_name(NUMBER), random.Random(1)
+    truths = [float(source.randrange(6)) for _ in range(500)]
+    theirs = [truth + source.gauss(0, 0.5) for truth in truths]
+    ours = [answer + source.gauss(0, 0.01) for answer in theirs]
+    given = measured(truths, theirs, ours, "spearman", task, ())
+    asked = limits(min=0.9, max_drop_points=0.5, above_majority=True)
+    found = {check.gate: check.verdict for check in accuracy.checks(given, asked)}
+    assert found == dict.fromkeys(("accuracy.min", "accuracy.max_drop_points", "accuracy.above_majority"), "pass")
+    by_error = measured(truths, theirs, [0.0] * 500, "mae", task, ())
+    [over] = accuracy.checks(by_error, limits(metric="mae", max=0.5))
+    assert (over.verdict, over.unit) == ("fail", "")
+    worse = measured(truths, theirs, [answer + source.gauss(0, 2) for answer in theirs], "spearman", task, ())
+    [lost] = accuracy.checks(worse, limits(max_drop_points=1))
+    assert lost.verdict == "fail" and lost.value is not None and lost.value > 5
+
+
+@pytest.mark.parametrize("names", [["accuracies"], ["mae"]])
+def test_a_least_value_of_what_is_no_metric_is_refused(names: list[str]) -> None:
+    asked = limits(min_of=dict.fromkeys(names, 0.5))
+    assert [problem.path for problem in asked.problems({})] == [("min_of",)]

@@ -142,7 +142,7 @@ def test_every_limit_is_declared_with_its_unit_and_direction() -> None:
     declared = schema.declared()
     assert [gate for gate, limit in declared.items() if limit.minimum] == [
         "accuracy.min", "accuracy.per_class.recall", "accuracy.per_class.precision", "accuracy.per_class.f1",
-        "accuracy.above_majority",
+        "accuracy.above_majority", "accuracy.min_of",
     ]  # fmt: skip
     assert all(limit.description.endswith(".") for limit in declared.values())
 

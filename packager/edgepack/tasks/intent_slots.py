@@ -1,0 +1,109 @@
+"""The intent of a text and its slots: token classification in which [CLS] has the intent."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, ClassVar
+
+from edgepack.artifacts import Row
+from edgepack.messages import message
+from edgepack.recipe.finding_log import FindingLog
+from edgepack.recipe.model import Columns, LabelSeparator
+from edgepack.tasks.cells import label_of, text_of
+from edgepack.tasks.labelled_spans import LabelledSpans, are_spans, spans_in
+from edgepack.tasks.task import UNLABELLED, Array, Encoded, Float, MakeRow, Objective, Values
+from edgepack.util.text_digests import shortened
+from edgepack_runtime.rows.label_cells import parsed
+from edgepack_runtime.stats.metrics import Answer
+from edgepack_runtime.tasks.intent_slots import INTENT
+from edgepack_runtime.tasks.registry import INTENT_SLOTS, task_by_name
+from edgepack_runtime.tasks.task import Part, Task
+from edgepack_runtime.util.spans import Span, tags_of_spans
+
+
+class IntentSlots(LabelledSpans):
+    """See `edgepack.tasks.task.TrainingTask`."""
+
+    device: ClassVar[Task] = task_by_name(INTENT_SLOTS)
+
+    @staticmethod
+    def row_maker(columns: Columns, label_separator: LabelSeparator) -> MakeRow:
+        return _row
+
+    def target(self, row: Row, encoded: Encoded) -> Array:
+        intent, *slots = row.label
+        found = self.of_tags(tags_of_spans(slots, encoded.offsets), encoded)
+        found[0] = self._index[intent]
+        return found
+
+    def unlabelled(self, encoded: Encoded) -> Array:
+        found = super().unlabelled(encoded)
+        found[0] = UNLABELLED
+        return found
+
+    def objective(self, targets: Sequence[Array], *, balanced: bool) -> Objective:
+        from edgepack.tasks.losses import IntentLoss, balanced_weights
+
+        return IntentLoss(balanced_weights(targets, len(self.labels)) if balanced else None)
+
+    def answer(self, logits: Float, row: Row, encoded: Encoded) -> Answer:
+        part = Part(logits.tolist(), 1)
+        return self.device.predict(self.labels, [part], encoded.offsets, row.text).answer
+
+
+def _row(line: int, values: Values, log: FindingLog) -> Row | None:
+    text = text_of(line, values[0], "text", log)
+    intent = None if text is None else label_of(line, values[1], log)
+    slots = None if text is None else slots_in(line, text, values[2], log)
+    return None if text is None or intent is None or slots is None else Row(text, (INTENT + intent, *slots))
+
+
+def are_slots(value: object) -> bool:
+    """Whether a value of JSON is an object of slots with their texts, which is not empty."""
+    found = parsed(value)
+    return isinstance(found, dict) and bool(found) and all(map(_texts, found.values()))
+
+
+def slots_in(line: int, text: str, value: object, log: FindingLog) -> tuple[Span, ...] | None:
+    """The sorted slots of a cell: spans as in token classification, or `{slot: its text, or a list of texts}`.
+
+    A text that the row has several times is taken where it is first and free.
+    """
+    found = parsed(value)
+    if found in (None, "", {}):
+        return ()
+    if not isinstance(found, dict) or not are_slots(found) or are_spans(found):
+        return spans_in(line, text, value, log)
+    taken: list[Span] = []
+    for slot, said in _pairs(found):
+        name = label_of(line, slot, log)
+        if name is None:
+            return None
+        start = _free(text, said, taken)
+        if start is None:
+            reason = message("found.slot_not_in_text", slot=shortened(name), value=shortened(said))
+            log.add("slots that are not in the text", "error", line, reason, message("found.correct_slot"))
+            return None
+        taken.append(Span(start, start + len(said), name))
+    return tuple(sorted(taken))
+
+
+def _pairs(found: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    for slot, value in found.items():
+        yield from ((slot, said) for said in _texts(value) or ())
+
+
+def _texts(value: object) -> list[str] | None:
+    """The texts of a slot; None if they are something else."""
+    several = value if isinstance(value, list) else [value]
+    return [str(said) for said in several] if all(isinstance(said, str) and said for said in several) else None
+
+
+def _free(text: str, said: str, taken: Sequence[Span]) -> int | None:
+    """The first place of a text in a row that no slot has yet; else its first place; None if there is none."""
+    start = first = text.find(said)
+    while start >= 0:
+        if all(start >= span.end or start + len(said) <= span.start for span in taken):
+            return start
+        start = text.find(said, start + 1)
+    return first if first >= 0 else None
