@@ -30,12 +30,12 @@ if TYPE_CHECKING:
 @click.option("--force", is_flag=True, help="Overwrite existing files, but never DATA.")
 @click.pass_context
 def command(context: click.Context, data: Path, dev: Path | None, test: Path | None, output: Path, force: bool) -> None:
-    """Draft a commented recipe from DATA: texts with labels, pairs of texts, or texts with spans or tags.
+    """Draft a commented recipe from DATA: texts or pairs with labels or a number, texts with spans, tags or slots.
 
     DATA is a table (.tsv, .csv, .xlsx as FILE.xlsx#SHEET), JSON (.jsonl, .json), or has a token and its tag on each
     line; exports of doccano and Label Studio, and folders of brat. Separator, encoding, task, columns and labels are
     detected. Without --dev or --test, or if a recipe cannot read DATA directly, train.tsv, dev.tsv and test.tsv are
-    written beside the recipe (.jsonl for several labels or spans). dev and test get a tenth of each label, or more if
+    written beside the recipe (.jsonl but for single labels). dev and test get a tenth of each label, or more if
     there are fewer than 1,000 rows. Equal and nearly equal texts go into the same file.
     """
     from edgepack.console.tables import safe

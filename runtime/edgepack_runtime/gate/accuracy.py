@@ -47,8 +47,9 @@ class AccuracyResult(NamedTuple):
 class Measured(NamedTuple):
     """The shipped model's `answers` on the golden rows, and their scores.
 
-    `errors` are those of `tasks.task.errors`. `interval` is that of `metric`; `positive` is the positive label of
-    `f1`. `classes` are the model's, `unseen` those among the metric's classes that no row has.
+    `errors` are those of `tasks.task.row_errors`, of whole answers; none if the metric is about a part of them.
+    `interval` is that of `metric`; `positive` is the positive label of `f1`. `classes` are the model's, `unseen` those
+    among the metric's classes that no row has.
     """
 
     task: Task
@@ -250,6 +251,7 @@ def checks(measured: Measured, limits: ManifestAccuracy) -> List[GateCheck]:
             raise _undefined(metric, why)
         rows, answers = measured.rows, measured.answers
         other = measure(measured.task, rows, answers, metric, limits.confidence, measured.classes)
+        other = other._replace(errors=())  # those of whole answers
         found.append(_value_check(other, limit_named(min_of(metric)), least, limits.confidence))
     if limits.max_drop_points is not None:
         reference = [row.float_answer for row in measured.rows]
@@ -275,8 +277,8 @@ def _value_check(measured: Measured, gate: Limit, limit: float, confidence: floa
     """The metric against a lower limit or an upper one."""
     interval, n = measured.interval, len(measured.rows)
     verdict = (intervals.verdict_at_least if gate.minimum else intervals.verdict_at_most)(interval, limit)
-    right = measured.errors.count(0)
-    notes: List[str] = [message("gate.right", right=right, n=n) if measured.task.exact else message("gate.rows", n=n)]
+    right, counts = measured.errors.count(0), measured.task.exact and measured.errors
+    notes: List[str] = [message("gate.right", right=right, n=n) if counts else message("gate.rows", n=n)]
     notes += _row_notes(measured)
     if verdict == intervals.INCONCLUSIVE and measured.metric == metrics.ACCURACY:
         needed = intervals.n_for_proportion(interval.value, limit, confidence, beyond=n)
