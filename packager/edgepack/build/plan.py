@@ -215,9 +215,13 @@ def _values(section: Section, above: str, left_out: Sequence[str]) -> Iterator[V
         if isinstance(value, Section):
             yield from _values(value, f"{key}.", left_out)
         elif isinstance(value, dict):
-            yield from (Value(f"{key}.{below}", list(values), given) for below, values in value.items())
+            yield from (Value(f"{key}.{below}", _listed(inner), given) for below, inner in value.items())
         elif isinstance(value, tuple) and value and all(isinstance(item, Section) for item in value):
             for number, item in enumerate(value):
                 yield from _values(item, f"{key}[{number}].", left_out)
         else:
-            yield Value(key, list(value) if isinstance(value, tuple) else value, given)
+            yield Value(key, _listed(value), given)
+
+
+def _listed(value: Any) -> Any:
+    return list(value) if isinstance(value, tuple) else value

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -63,7 +62,7 @@ def linear_baseline(recipe: Recipe | LinearRecipe, splits: Splits) -> str:
     from edgepack_runtime.inference.linear import LinearModel
 
     train, dev = splits.rows["train"], list(splits.rows["dev"])
-    labels = sorted(set(chain.from_iterable(splits.labels.values())))
+    labels = splits.classes
     task = recipe.data.columns.text_task
     outputs = task.model_labels(labels)
     most = min(recipe.data.train_rows or _FITTED_ROWS, _FITTED_ROWS)
@@ -144,9 +143,7 @@ def _check_rows(loaded: Recipe | LinearRecipe, recipe: Path, console: Console) -
     from edgepack.data.suitability import LabelledRows, row_findings
 
     splits = load_splits(loaded.data, console)
-    rows = LabelledRows(
-        list(splits.labels["train"]), splits.lengths, len(splits.rows["train"]), splits.rows.__getitem__
-    )
+    rows = LabelledRows(splits.classes, splits.lengths, len(splits.rows["train"]), splits.rows.__getitem__)
     console.findings([*splits.warnings, *row_findings(loaded, rows, recipe)])
     console.line(describe_lengths(splits.lengths))
     _print_gate(loaded, splits.rows["test"], console)

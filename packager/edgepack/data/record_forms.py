@@ -239,8 +239,7 @@ def _labels(value: Record) -> Iterator[object]:
     for key in ("choices", "taxonomy", "text"):
         labels = value.get(key)
         yield from labels if isinstance(labels, list) else [labels] if isinstance(labels, str) else []
-    if isinstance(rating := value.get("rating"), int):
-        yield str(rating)
+    yield from (str(value[key]) for key in ("rating", "number") if isinstance(value.get(key), int | float))
 
 
 def _spans(region: Record) -> Iterator[Record]:

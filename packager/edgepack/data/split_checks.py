@@ -103,6 +103,8 @@ MIN_ROWS: Final = 2
 MIN_LABEL_ROWS: Final = 10  # training rows; a label with fewer is hardly learnt
 MAX_UNKNOWN: Final = 0.05  # of the rows of a split may have labels that train lacks; with more, its labels are others
 MAX_IMBALANCE: Final = 100  # maximum ratio of the rows of the most frequent label to those of the rarest
+FAR: Final = 20  # times the distance from the median that nearly all rows keep
+_USUAL: Final = 0.9  # of the rows
 EXAMPLES: Final = 5  # named leaked rows; more are counted
 _SHOWN_LABELS: Final = 10
 
@@ -158,7 +160,10 @@ def check_splits(
         elif complete[split.name] and complete["train"]:
             _check_labels(split, train)
         _check_repeats(split, "keep" if repeats == "drop" and split is not train else repeats)
+    _check_model(ordered)
     check_variants(ordered)
+    for split in ordered:
+        _check_far(split)
     check_leaks(splits, leaks)
     return list(chain.from_iterable(split.log.findings() for split in ordered))
 
@@ -183,7 +188,7 @@ def check_size(split: SplitFacts, *, everywhere: bool) -> None:
 def _uniform(split: SplitFacts) -> str | None:
     """The finding if all rows of a split have the same answer; None if they differ."""
     if not split.task.labelled:
-        same = bool((split.answers == split.answers[0]).all())
+        same = not len(split) or bool((split.answers == split.answers[0]).all())
         return message("found.same_answer", split=split.name, answer=split.columns.answer) if same else None
     if not split.labels:
         lacks = "found.no_span" if split.columns.answer == "spans" else "found.no_label"
@@ -192,6 +197,31 @@ def _uniform(split: SplitFacts) -> str | None:
     if len(split.labels) > 1 or split.columns.answer == "spans" or split.label_rows[only] < len(split):
         return None
     return message("found.same_label", split=split.name, label=shortened(only))
+
+
+def _check_model(splits: Sequence[SplitFacts]) -> None:
+    """The labels of all rows are those that a model can have."""
+    train, classes = splits[0], sorted({label for split in splits for label in split.labels})
+    if not train.complete or not train.task.labelled or len(classes) < 2:
+        return
+    if (problem := train.task.label_problem(train.task.model_labels(classes))) is not None:
+        fix = message("found.other_answer")
+        train.log.add("labels of a model", "error", None, message("found.no_model", problem=problem), fix)
+
+
+def _check_far(split: SplitFacts) -> None:
+    """Numbers far from all others: such a row decides a mean error and a linear correlation alone."""
+    if len(split.numbers) < MIN_ROWS:
+        return
+    numbers = np.frombuffer(split.numbers)
+    distance = np.abs(numbers - np.median(numbers))
+    usual = float(np.quantile(distance, _USUAL)) or float(distance[distance > 0].min(initial=np.inf))
+    far = np.flatnonzero(distance > FAR * usual)
+    if len(far):
+        row = int(far[np.argmax(distance[far])])
+        about = {"value": f"{numbers[row]:g}", "median": f"{np.median(numbers):g}", "usual": f"{usual:g}"}
+        reason = message("found.far", rows=len(far), **about)
+        split.log.add("far numbers", "warning", int(split.lines[row]), reason, message("found.check_unit"))
 
 
 def _check_separated(train: SplitFacts) -> None:

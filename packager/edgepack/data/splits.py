@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Final, Protocol
 
@@ -96,6 +97,11 @@ class Splits:
     labels: dict[SplitName, dict[str, int]]
     lengths: dict[SplitName, Lengths]
     unlabelled: RowReader | None = None
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        """The sorted labels of the rows. A few rows of dev and test may have one that train lacks (`split_checks`)."""
+        return tuple(sorted(set(chain.from_iterable(self.labels.values()))))
 
 
 def load_splits(section: Data, progress: Progress = SILENT) -> Splits:

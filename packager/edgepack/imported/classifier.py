@@ -58,7 +58,7 @@ from edgepack_runtime.errors import EdgepackError
 from edgepack_runtime.inference.encoding import Encoding
 from edgepack_runtime.inference.predictor import Predictor
 from edgepack_runtime.inference.tokenizer import ErnieTokenizer
-from edgepack_runtime.tasks.registry import TOKENS, task_by_name
+from edgepack_runtime.tasks.registry import task_by_name
 
 PARITY_ROWS: Final = 64
 _PADDED_ROWS, _PADDING = 8, 4  # texts, and tokens that are added to each
@@ -190,7 +190,7 @@ class ClassifierStage(Stage[ExportArtifact]):
 
 def _in_order(labels: tuple[str, ...], task: str) -> tuple[tuple[str, ...], list[int] | None]:
     """The labels in the order of the runtime, where the tag `O` is the first, and their positions in the graph."""
-    order = runtime_order(labels, per_token=task == TOKENS)
+    order = runtime_order(labels, task_by_name(task))
     return tuple(labels[index] for index in order), None if order == sorted(order) else order
 
 

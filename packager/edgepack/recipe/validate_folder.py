@@ -135,7 +135,7 @@ def check_labels(recipe: FolderRecipe) -> Iterator[Problem]:
 
 def _label_problems(labels: Sequence[str], name: TaskName) -> Iterator[tuple[str, str]]:
     task = task_by_name(name)
-    ordered = [labels[index] for index in runtime_order(labels, per_token=task.per_token)]
+    ordered = [labels[index] for index in runtime_order(labels, task)]
     fix = "write `model.labels` in the order of the outputs"
     if (reason := label_problem(ordered, task)) is not None:
         yield f"the list of its labels {reason}", fix

@@ -28,7 +28,9 @@ from edgepack_runtime.bundle.model_config import (
 from edgepack_runtime.errors import BundleInvalidError
 from edgepack_runtime.inference.handler import CLASS, METHODS
 from edgepack_runtime.inference.tokenizer import read_vocab
+from edgepack_runtime.tasks.intent_slots import INTENT
 from edgepack_runtime.tasks.registry import task_by_name
+from edgepack_runtime.tasks.task import Task
 from edgepack_runtime.util.fs import read_regular
 from edgepack_runtime.util.spans import OUTSIDE
 
@@ -269,7 +271,7 @@ def check_labels(recipe: ImportedTextRecipe) -> Iterator[Problem]:
             return
     if None not in labels:  # an entry of a wrong type, which another finding names
         task = task_by_name(recipe.task)
-        ordered = [labels[index] for index in runtime_order(labels, per_token=task.per_token)]
+        ordered = [labels[index] for index in runtime_order(labels, task)]
         if (reason := label_problem(ordered, task)) is not None:
             yield where, f"it {reason}", "give them in the order of the graph's outputs"
 
@@ -290,6 +292,11 @@ def check_vocabulary(recipe: ImportedTextRecipe) -> Iterator[Problem]:
         yield ("model", "vocab"), f"{file.name[:200]!r} lacks {', '.join(lacking)}", _VOCABULARY
 
 
-def runtime_order(labels: Sequence[str], *, per_token: bool) -> list[int]:
-    """Positions of the labels in the order of the runtime, in which the tag `O` is the first."""
-    return sorted(range(len(labels)), key=lambda index: per_token and labels[index] != OUTSIDE)
+def runtime_order(labels: Sequence[str], task: Task) -> list[int]:
+    """Positions of the labels in the order of the runtime: intents come first, and then the tag `O`."""
+
+    def rank(index: int) -> tuple[bool, bool]:
+        label = labels[index]
+        return (False, False) if not task.per_token else (not label.startswith(INTENT), label != OUTSIDE)
+
+    return sorted(range(len(labels)), key=rank)

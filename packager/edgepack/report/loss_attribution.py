@@ -14,7 +14,7 @@ from edgepack.report.i18n import stage as stage_name
 from edgepack.report.model import Distance, Loss
 from edgepack_runtime.bundle.model_config import CASCADE, ENSEMBLE
 from edgepack_runtime.schema.figures import NOTHING, quantity
-from edgepack_runtime.schema.gates import ABOVE_MAJORITY, is_by_length, is_per_class
+from edgepack_runtime.schema.gates import ABOVE_MAJORITY, is_by_length, is_min_of, is_per_class
 from edgepack_runtime.schema.receipt import GateCheck, GateReceipt
 from edgepack_runtime.stats import intervals
 from edgepack_runtime.stats.metrics import SCORE, metric_of
@@ -89,7 +89,7 @@ def _lost_by(check: GateCheck, rows: Sequence[LedgerRow], metric: str) -> Messag
         return message("lost.imported_release" if is_imported else "lost.earlier_release")
     if gate == ABOVE_MAJORITY:
         return message("lost.majority")
-    if is_per_class(gate):
+    if is_per_class(gate) or is_min_of(gate):
         return message("lost.classes")
     if is_linear and gate.startswith("latency."):
         return message("lost.on_device")

@@ -6,7 +6,6 @@ import json
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from itertools import chain
 from pathlib import Path
 from typing import Any, Final
 
@@ -69,8 +68,7 @@ class DataStage(Stage[DataArtifact]):
     def run(self, ctx: Context, out: Path) -> DataArtifact:
         section, progress = self.section, ctx.progress
         splits = load_splits(section, progress)
-        # Of all rows: a sample may miss a rare one, and a few rows of dev and test may have one that train lacks.
-        labels = tuple(sorted(set(chain.from_iterable(splits.labels.values()))))
+        labels = splits.classes  # of all rows: a sample may miss a rare one
         unlabelled = splits.unlabelled
         with _bar(sum(map(len, splits.rows.values())) + len(unlabelled or ()), progress) as bar:
             counts = _write_train(section, splits, out, bar)

@@ -237,7 +237,8 @@ def _require_floor(
     rows = data.read("test")
     judge = Judge.of(Gates(), data, rows, None, progress)
     judge = replace(judge, metric=recipe.gates.metric or judge.metric)
-    answers = ask(functools.partial(_answers, shipped, rows), list[Answer])
+    task = data.text_task
+    answers = [task.answer_of(answer) for answer in ask(functools.partial(_answers, shipped, rows), list[Answer])]
     if judge(answers, against_float=False).verdict != intervals.PASS:
         raise GateInconclusiveError(
             "bundle: no evidence that the model beats the most frequent answer to every row",

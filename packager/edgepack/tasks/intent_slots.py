@@ -79,6 +79,10 @@ def slots_in(line: int, text: str, value: object, log: FindingLog) -> tuple[Span
         name = label_of(line, slot, log)
         if name is None:
             return None
+        if name.startswith(INTENT):
+            reason = message("found.slot_as_intent", slot=shortened(name), prefix=INTENT)
+            log.add("slots with the name of an intent", "error", line, reason, message("found.rename_slot"))
+            return None
         start = _free(text, said, taken)
         if start is None:
             reason = message("found.slot_not_in_text", slot=shortened(name), value=shortened(said))

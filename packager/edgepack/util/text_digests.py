@@ -49,7 +49,8 @@ def digest(text: str) -> bytes:
 def digests(text: str, text_pair: str | None = None) -> tuple[bytes, bytes]:
     """Digests of a text or pair: without surrounding white space, and normalised.
 
-    The second is NO_DIGEST if fewer than MIN_NORMALISED characters are left.
+    The second is NO_DIGEST if fewer than MIN_NORMALISED characters are left. Of a pair in the other order it is the
+    same: what a model saw of the one tells it of the other.
     """
     normalised = normalise(text)
     if text_pair is None:
@@ -58,7 +59,7 @@ def digests(text: str, text_pair: str | None = None) -> tuple[bytes, bytes]:
     exact = digest(f"{text.strip()}{_BETWEEN}{text_pair.strip()}")
     if len(normalised) + len(second) < MIN_NORMALISED:
         return exact, NO_DIGEST
-    return exact, digest(f"{normalised}{_BETWEEN}{second}")
+    return exact, digest(_BETWEEN.join(sorted((normalised, second))))
 
 
 def without_unseen(text: str) -> str:

@@ -94,7 +94,7 @@ class Measured(NamedTuple):
     @property
     def distinct(self) -> int:
         """Number of distinct texts."""
-        return len({row.item for row in self.rows})
+        return len({tuple(sorted(row.item)) if isinstance(row.item, tuple) else row.item for row in self.rows})
 
 
 def metric_for(asked: Optional[str], config: ModelConfig) -> str:
@@ -107,15 +107,15 @@ def metric_for(asked: Optional[str], config: ModelConfig) -> str:
     metric = task.usual_metric if asked is None else asked
     why = task.unfit(metric, len(config.labels))
     if why is not None:
-        raise _undefined(metric, why)
+        raise _undefined(f"metric: {metric}", why)
     return metric
 
 
-def _undefined(metric: str, why: str) -> BundleInvalidError:
+def _undefined(key: str, why: str) -> BundleInvalidError:
     return BundleInvalidError(
-        f"the gate's accuracy.metric is {metric}, which this model cannot be measured by",
+        f"the gates have `accuracy.{key}`, which this model cannot be measured by",
         why=why,
-        fix="set gates.accuracy.metric in the recipe and build the bundle again",
+        fix="change gates.accuracy in the recipe and build the bundle again",
     )
 
 
@@ -248,7 +248,7 @@ def checks(measured: Measured, limits: ManifestAccuracy) -> List[GateCheck]:
     ]
     for metric, least in limits.min_of.items():
         if (why := measured.task.unfit(metric, len(measured.classes))) is not None:
-            raise _undefined(metric, why)
+            raise _undefined(f"min_of.{metric}", why)
         rows, answers = measured.rows, measured.answers
         other = measure(measured.task, rows, answers, metric, limits.confidence, measured.classes)
         other = other._replace(errors=())  # those of whole answers

@@ -401,7 +401,7 @@ def is_of_time(gate: str) -> bool:
 
 
 def _declared_name(gate: str) -> str:
-    return _MIN_OF if gate.startswith(f"{_MIN_OF}.") else _LENGTHS.sub("latency.by_length.", gate)
+    return _MIN_OF if is_min_of(gate) else _LENGTHS.sub("latency.by_length.", gate)
 
 
 def by_length(most_tokens: int, key: str) -> str:
@@ -417,6 +417,11 @@ def is_by_length(gate: str) -> bool:
 def min_of(metric: str) -> str:
     """The name of the check of the least value of a further metric."""
     return f"{_MIN_OF}.{metric}"
+
+
+def is_min_of(gate: str) -> bool:
+    """Whether a check is of the least value of a further metric."""
+    return gate.startswith(f"{_MIN_OF}.")
 
 
 def per_class(figure: str) -> str:

@@ -7,6 +7,10 @@ models that answered the same rows. The interval of one correlation r is that of
 the variance 1 / (n - 3) of R. A. Fisher (Metron 1 (1921) 3-32), for ranks (1 + r^2 / 2) / (n - 3) (D. G. Bonett, T. A.
 Wright, Psychometrika 65 (2000) 23-28). A mean error, and the mean difference of two, has the interval of Student's t.
 
+One row among many equal ones may have nearly all of the influence, and the rows then tell as little as that one. So
+the degrees of freedom are those of the effective number of rows, (sum of d^2)^2 / sum of d^4 of the deviations d (a
+third of the rows where these are normal), and each end lies further out by the largest |d| / n: one more such row.
+
 Without variance, as in the same answer to every row, a correlation is 0 here, and certain.
 """
 
@@ -20,7 +24,8 @@ from edgepack_runtime.stats import intervals
 from edgepack_runtime.stats.intervals import Interval
 from edgepack_runtime.stats.metrics import MAE, NUMBER_METRICS, PEARSON, SPEARMAN, Pair
 
-_LEAST_ROWS = 4  # fewer tell nothing about a correlation
+_LEAST_ROWS = 10  # fewer tell nothing about a correlation
+_LARGEST = 2e9  # difference of two numbers, which are between -1e9 and 1e9 (`tasks.number`)
 _CLOSEST = 1 - 1e-9  # artanh(1) is infinite
 
 
@@ -65,6 +70,11 @@ def drop(
         rows = zip(truths, first, second)
         return _mean([abs(truth - ours) - abs(truth - theirs) for truth, theirs, ours in rows], confidence)
     value = _correlation(metric, truths, first) - _correlation(metric, truths, second)
+    if len(truths) < _LEAST_ROWS:
+        return Interval(value, -2.0, 2.0)
+    if len(set(first)) < 2 or len(set(second)) < 2:  # one of them is 0, and certain: the other has its own interval
+        one, other = (_of_correlation(metric, truths, answers, confidence) for answers in (first, second))
+        return Interval(value, one.low - other.high, one.high - other.low)
     before, after = (influence(metric, truths, answers) for answers in (first, second))
     around = _mean([one - other for one, other in zip(before, after)], confidence)  # influences have the mean 0
     return Interval(value, value + around.low, value + around.high)
@@ -160,9 +170,14 @@ def student_t(confidence: float, freedom: int) -> float:
 def _mean(values: Sequence[float], confidence: float) -> Interval:
     n, mean = len(values), math.fsum(values) / len(values)
     if n < 2:
-        return Interval(mean, -math.inf, math.inf)
-    deviation = math.sqrt(math.fsum((value - mean) ** 2 for value in values) / (n - 1))
-    half = student_t(confidence, n - 1) * deviation / math.sqrt(n)
+        return Interval(mean, -_LARGEST, _LARGEST)
+    squares = [(value - mean) ** 2 for value in values]
+    total = math.fsum(squares)
+    if total <= 0:
+        return Interval(mean, mean, mean)
+    effective = total * total / math.fsum(square * square for square in squares)
+    half = student_t(confidence, max(1, round(effective) - 1)) * math.sqrt(total / (n - 1) / n)
+    half += math.sqrt(max(squares)) / n
     return Interval(mean, mean - half, mean + half)
 
 

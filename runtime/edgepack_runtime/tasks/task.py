@@ -189,14 +189,16 @@ class Task(Protocol):
 def hundred_points(task: Task, metric: str, truths: Sequence[Answer], classes: Sequence[str]) -> float:
     """The difference in a metric that counts as 100 points.
 
-    Where more is better it is 1. Of an error it is that of the best constant answer, so a point is a hundredth of what
-    a model can win over an answer that needs no learning; of squared errors, a hundredth of R^2. It is 1 if every
-    answer is right, so that no such answer can be beaten.
+    Where more is better it is 1. Of an error it is the median error of the best constant answer, so a point is about a
+    hundredth of what a model can win over an answer that needs no learning. A mean would be what one row says that is
+    far from the others; it is taken where most rows are equal. It is 1 if all are.
     """
     if metrics.metric_of(metric).more_is_better:
         return 1.0
     constant = task.constant_answer(truths)
-    return task.values([(truth, constant) for truth in truths], classes)[metric] or 1.0
+    errors = sorted(task.error(truth, constant) for truth in truths)
+    mean = task.values([(truth, constant) for truth in truths], classes)[metric]
+    return errors[len(errors) // 2] or mean or 1.0
 
 
 def row_errors(task: Task, truths: Sequence[Answer], answers: Sequence[Answer]) -> List[float]:

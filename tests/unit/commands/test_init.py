@@ -54,9 +54,11 @@ def test_names_of_files_and_columns_forge_no_line(folder: Path) -> None:
 def test_a_draft_of_data_with_an_error_ends_in_what_to_mend(folder: Path) -> None:
     rows = (folder / "reviews.tsv").read_text(encoding="utf-8")
     (folder / "dev.tsv").write_text(rows.replace("第", "其"), encoding="utf-8")
-    (folder / "my test.tsv").write_text(rows.replace("第", "共") + "奇怪的一行\t9\n", encoding="utf-8")
+    (folder / "my test.tsv").write_text(
+        rows.replace("第", "共") + "".join(f"奇怪的一行 {n}\t9\n" for n in range(20)), encoding="utf-8"
+    )
     result = run("init", "reviews.tsv", "--dev", "dev.tsv", "--test", "my test.tsv", "--output", "my recipe.yaml")
-    assert "error: the label `9` (1 row) is not in the train split" in result.output
+    assert "error: the label `9` (20 rows, the first here) is not in the train split" in result.output
     closing = "fix the errors above in my test.tsv, then:\n  edgepack check 'my recipe.yaml'\n"
     assert result.output.endswith(closing), result.output
 

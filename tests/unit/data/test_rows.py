@@ -404,6 +404,10 @@ def test_intents_and_slots_are_read(tmp_path: Path, slots: object, expected: tup
         ({"intent": "", "slots": {}}, "the label is empty"),
         ({"intent": "a", "slots": {"song": 3}}, "the spans are not a JSON list"),
         ({"intent": "a", "slots": "song"}, "the spans are not a JSON list"),
+        (
+            {"intent": "a", "slots": {"intent=x": "晴"}},
+            "the slot `intent=x` begins with `intent=`, as intents do in reports",
+        ),
     ],
 )
 def test_what_an_intent_lacks_is_named(tmp_path: Path, values: dict[str, object], reason: str) -> None:

@@ -169,7 +169,8 @@ def test_a_pair_leaks_as_a_whole() -> None:
     assert said(found) == ["test.tsv:3: warning"]
     near = of("test", PAIRS, Row("train 第 1 答", "1", "train 第 1 问"), Row("Train 第 2 问？", "0", "train，第2答"))
     found = check(train=train, dev=pairs("dev", 4), test=near)
-    assert said(found) == ["test.tsv:3: warning"]
+    assert said(found) == ["test.tsv:2: warning"]  # the other order leaks, too
+    assert "2 of 2" in found[0].reason
 
 
 def many(name: SplitName, count: int) -> SplitFacts:
@@ -287,3 +288,34 @@ def test_many_numbers_as_labels_are_a_warning(labels: list[str], warned: bool) -
     assert len(found) == warned
     if warned:
         assert found[0].startswith(f"`label` holds {len(labels)} different numbers, such as ")
+
+
+def test_few_labels_that_train_lacks_count_as_wrong_and_many_are_another_labelling() -> None:
+    rows = [f"{index % 2} test {index}" for index in range(59)]
+    found = check(test=facts("test", *rows, "other test 60"))
+    assert said(found) == ["test.tsv:61: warning"] and found[0].fix is not None and "counts as wrong" in found[0].fix
+    found = check(test=facts("test", *rows[:9], "other test 60"))
+    assert said(found) == ["test.tsv:11: error"]
+
+
+def test_labels_that_no_model_can_have_are_found_before_a_training() -> None:
+    columns = Columns(intent="intent", slots="slots")
+
+    def rows(name: SplitName, count: int) -> SplitFacts:
+        return of(name, columns, *(Row(f"{name} {n}", ("intent=only", Span(0, 1, f"s{n % 2}"))) for n in range(count)))
+
+    found = check(train=rows("train", 40), dev=rows("dev", 4), test=rows("test", 4))
+    assert any("no model can have the labels" in finding.reason for finding in found)
+
+
+def test_a_number_far_from_the_others_is_named() -> None:
+    columns = Columns(value="value")
+
+    def rows(name: SplitName, count: int, *more: float) -> SplitFacts:
+        numbers = [*(float(n % 5) for n in range(count)), *more]
+        return of(name, columns, *(Row(f"{name} {place}", number) for place, number in enumerate(numbers)))
+
+    clean = check(train=rows("train", 40), dev=rows("dev", 40), test=rows("test", 40))
+    assert clean == []
+    [found] = check(train=rows("train", 40), dev=rows("dev", 40), test=rows("test", 40, 1e6))
+    assert (found.severity, found.line) == ("warning", 42) and "such as 1e+06" in found.reason

@@ -135,14 +135,14 @@ def test_a_metric_of_errors_has_an_upper_limit_in_its_unit(monkeypatch: pytest.M
     passed, constant = accuracy.checks(given, limits(max=0.6, above_majority=True))
     assert (passed.gate, passed.verdict, passed.value, passed.unit) == ("accuracy.max", "pass", 0.5, "m")
     assert (constant.verdict, constant.unit) == ("pass", "points")
-    assert constant.value == pytest.approx(100 * 0.7 / 1.2)
+    assert constant.value == pytest.approx(100 * 0.7)
     assert constant.detail == "a model that answers '3 m' to every text has 1.2 m"
     [missed] = accuracy.checks(given, limits(max=0.4))
     assert missed.verdict == "fail" and "right" not in missed.detail
     assert missed.missed.startswith("accuracy.max: 0.45 to 0.55 m, limit <= 0.4 m")
     [drop] = accuracy.checks(given, limits(max_drop_points=30.0))
-    assert (drop.verdict, drop.unit) == ("fail", "points") and drop.value == pytest.approx(100 * 0.5 / 1.2)
-    assert "100 points are 1.2 m, the error of the best constant answer" in drop.detail
+    assert (drop.verdict, drop.unit) == ("fail", "points") and drop.value == pytest.approx(100 * 0.5)
+    assert "100 points are 1 m, the error of the best constant answer" in drop.detail
 
 
 def judged(truths: str, theirs: str, ours: str, metric: str, **asked: Any) -> GateCheck:

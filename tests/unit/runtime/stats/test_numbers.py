@@ -36,11 +36,15 @@ def test_values_are_those_of_scipy(pairs: list[tuple[float, float]]) -> None:
 
 
 def test_the_same_answer_to_every_row_correlates_with_nothing() -> None:
-    truths, constant, answers = [1.0, 2.0, 3.0, 4.0, 6.0], [2.0] * 5, [1.0, 2.0, 4.0, 3.0, 5.0]
+    truths, constant = [float(place) for place in range(12)], [2.0] * 12
+    answers = [truth + place % 3 for place, truth in enumerate(truths)]
     for metric in (SPEARMAN, PEARSON):
         assert numbers.interval(metric, truths, constant, 0.95) == (0.0, 0.0, 0.0)
-        lost = numbers.drop(metric, truths, constant, answers, 0.95)
-        assert lost.value == pytest.approx(-numbers.interval(metric, truths, answers, 0.95).value)
+        gain, own = (
+            numbers.drop(metric, truths, answers, constant, 0.95),
+            numbers.interval(metric, truths, answers, 0.95),
+        )
+        assert gain == pytest.approx(own)  # over an answer that needs no learning
 
 
 @pytest.mark.parametrize("metric", NUMBER_METRICS)
@@ -102,7 +106,28 @@ def test_students_t_is_that_of_scipy(confidence: float, freedom: int) -> None:
 
 def test_few_rows_say_little() -> None:
     assert numbers.interval(SPEARMAN, [1.0, 2.0, 3.0], [1.0, 2.0, 3.0], 0.95) == pytest.approx((1.0, -1.0, 1.0))
-    assert numbers.interval(MAE, [1.0], [3.0], 0.95) == (2.0, 0.0, math.inf)
+    assert numbers.drop(SPEARMAN, [1.0, 2.0, 3.0], [1.0, 2.0, 3.0], [3.0, 2.0, 1.0], 0.95)[1:] == (-2.0, 2.0)
+    assert numbers.interval(MAE, [1.0], [3.0], 0.95) == (2.0, 0.0, 2e9)
+
+
+@pytest.mark.parametrize("metric", [SPEARMAN, PEARSON])
+@pytest.mark.parametrize(("n", "rare"), [(12, 12), (100, 1), (300, 1), (100, 5), (300, 300)])
+def test_noise_is_hardly_ever_shown_to_beat_a_constant(metric: str, n: int, rare: int) -> None:
+    """One row of 300 that is not 0 may correlate with anything: it tells as little as one row."""
+    source, passed = np.random.default_rng(n + rare), 0
+    for _ in range(200):
+        truths = np.zeros(n)
+        truths[source.choice(n, rare, replace=False)] = source.uniform(1, 5, rare)
+        constant = [float(np.median(truths))] * n
+        gain = numbers.drop(metric, truths.tolist(), constant, source.normal(size=n).tolist(), 0.95)
+        passed += gain.high < 0
+    assert passed <= 9  # 2.5 % are 5
+
+
+def test_one_row_far_from_the_others_shows_nothing_of_an_error() -> None:
+    truths, answers = [0.0] * 200, [0.0] * 199 + [1e6]
+    found = numbers.interval(MAE, truths, answers, 0.95)
+    assert found.low == 0 and found.high > 5e4  # ten times its value
 
 
 @pytest.mark.parametrize(("truths", "answers"), [([], []), ([1.0], [1.0, 2.0])])

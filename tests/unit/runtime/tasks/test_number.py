@@ -48,7 +48,9 @@ def test_what_is_no_number_is_none(value: object) -> None:
 def test_points_of_an_error_are_hundredths_of_what_the_median_leaves() -> None:
     truths = [0.0, 1.0, 2.0, 5.0]
     assert TASK.constant_answer(truths) == 2.0
-    assert hundred_points(TASK, "mae", truths, ()) == 1.5  # of 2, 1, 0 and 3
+    assert hundred_points(TASK, "mae", truths, ()) == 2.0  # of 2, 1, 0 and 3
+    assert hundred_points(TASK, "mae", [0.0, 1.0, 2.0, 1e6], ()) == 2.0  # one row does not decide it
+    assert hundred_points(TASK, "mae", [1.0, 1.0, 1.0, 5.0], ()) == 1.0  # where most are equal, the mean
     assert hundred_points(TASK, "spearman", truths, ()) == 1.0
     assert row_errors(TASK, truths, [0.0, 3.0, 2.0, 4.0]) == [0.0, 2.0, 0.0, 1.0]
     assert TASK.constant_score(truths) == 0.0
