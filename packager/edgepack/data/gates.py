@@ -146,8 +146,7 @@ def check_gate(
 def _out_of_reach(gate: AccuracyLimits, truths: Sequence[Any]) -> Iterator[tuple[str, str]]:
     """Limits that even a model without errors misses, and a most frequent answer that is hard to beat."""
     rows = len(truths)
-    has_one_label = bool(truths) and isinstance(truths[0], str)
-    if not has_one_label or gate.metric not in (None, metrics.ACCURACY):
+    if not truths or isinstance(truths[0], float) or gate.metric not in (None, metrics.ACCURACY):
         return
     yield from check_majority(max(Counter(truths).values()), rows, gate.confidence)
     fix = message("found.add_test_rows")

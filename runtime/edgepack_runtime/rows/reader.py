@@ -61,7 +61,7 @@ class Rows:
         self.name, self.format, self._stream = name, row_format, stream
         self._dialect = Dialect(",", quoted=False, escaped=False, is_said=False)
         self.lines = Lines(stream, most_line_bytes)
-        self._most_bytes = _LONGEST_LINES * most_line_bytes
+        self._most_line, self._most_bytes = most_line_bytes, _LONGEST_LINES * most_line_bytes
         self.blank = 0  # lines without a row, of JSON lines
         self.last = 0  # the last line of the latest row of a quoted table
         self.content = ""  # the latest line of JSON
@@ -120,9 +120,9 @@ class Rows:
                     first, what, fix, why=message("rows.syntax", said=str(error), form="CSV"), kind=BROKEN_CSV
                 )
             self.last = table.line_num + above
-            if self._row_bytes > MAX_LINE_BYTES:
+            if self._row_bytes > self._most_line:
                 what, fix = message("rows.no_row"), message("rows.stray_quotes")
-                why = message("rows.goes_on", mib=MAX_LINE_BYTES >> 20)
+                why = message("rows.goes_on", mib=self._most_line >> 20)
                 yield first, RowError(first, what, fix, why=why, kind=BROKEN_CSV, ends=True)
                 return
             if lines.failed:
@@ -137,7 +137,7 @@ class Rows:
         nothing = re.compile(rf"(?<![^{re.escape(self.separator)}])\\N(?=[{re.escape(self.separator)}\r\n]|\Z)")
         for line in itertools.islice(self.lines, int(self._dialect.is_said), None):
             self._row_bytes += len(line)
-            if self._row_bytes > MAX_LINE_BYTES:
+            if self._row_bytes > self._most_line:
                 return
             if self._dialect.escaped and "\\N" in line:
                 line = nothing.sub(r"\\\\N", line)

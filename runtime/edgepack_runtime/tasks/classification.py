@@ -63,7 +63,7 @@ class Classification:
 
     def unfit(self, metric: str, n_labels: int) -> Optional[str]:
         if metric == metrics.ENTITY_F1 and metric not in self.metric_names:
-            return "entity_f1 is for token classification: labels of whole texts have micro_f1 and macro_f1"
+            return "entity_f1 is of spans and slots: labels of whole texts have micro_f1 and macro_f1"
         if metric == metrics.F1 and (metric not in self.metric_names or n_labels != 2):
             instead = metrics.ENTITY_F1 if metrics.ENTITY_F1 in self.metric_names else "macro_f1 or micro_f1"
             return f"f1 is defined for one of two labels: use {instead}"

@@ -405,7 +405,7 @@ def test_a_row_of_many_lines_is_noted(tmp_path: Path) -> None:
 def test_what_ends_before_the_end_of_a_file_is_no_bad_row_but_an_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, content: str, named: str
 ) -> None:
-    monkeypatch.setattr("edgepack_runtime.rows.reader.MAX_LINE_BYTES", 1000)
+    monkeypatch.setattr(inputs, "MAX_LINE_BYTES", 1000)
     with inputs.opened(file(tmp_path, name, content)) as source:
         rows = source.rows()
         assert next(rows).item == "好"
