@@ -61,7 +61,7 @@ def _row(line: int, values: Values, log: FindingLog) -> Row | None:
 def are_slots(value: object) -> bool:
     """Whether a value of JSON is an object of slots with their texts, which is not empty."""
     found = parsed(value)
-    return isinstance(found, dict) and bool(found) and all(map(_texts, found.values()))
+    return isinstance(found, dict) and bool(found) and all(_texts(said) is not None for said in found.values())
 
 
 def slots_in(line: int, text: str, value: object, log: FindingLog) -> tuple[Span, ...] | None:
@@ -72,8 +72,11 @@ def slots_in(line: int, text: str, value: object, log: FindingLog) -> tuple[Span
     found = parsed(value)
     if found in (None, "", {}):
         return ()
-    if not isinstance(found, dict) or not are_slots(found) or are_spans(found):
+    if not isinstance(found, dict) or are_spans(found):
         return spans_in(line, text, value, log)
+    if not are_slots(found):
+        log.add("slots of another type", "error", line, message("found.slot_type"), message("found.correct_slot"))
+        return None
     taken: list[Span] = []
     for slot, said in _pairs(found):
         name = label_of(line, slot, log)
@@ -98,8 +101,8 @@ def _pairs(found: dict[str, Any]) -> Iterator[tuple[str, str]]:
 
 
 def _texts(value: object) -> list[str] | None:
-    """The texts of a slot; None if they are something else."""
-    several = value if isinstance(value, list) else [value]
+    """The texts of a slot, none for null or an empty text; None if they are something else."""
+    several = value if isinstance(value, list) else [] if value in (None, "") else [value]
     return [str(said) for said in several] if all(isinstance(said, str) and said for said in several) else None
 
 

@@ -386,6 +386,7 @@ def test_any_number_comes_back_as_it_was_written(value: float) -> None:
         ({}, ()),
         (None, ()),
         ({"song": "晴天"}, (Span(1, 3, "song"),)),
+        ({"song": "晴天", "singer": None, "room": ""}, (Span(1, 3, "song"),)),
         ({"song": "晴天", "word": "天"}, (Span(1, 3, "song"), Span(4, 5, "word"))),  # the first free one
         ({"word": ["天", "天"]}, (Span(2, 3, "word"), Span(4, 5, "word"))),
         ([{"start": 3, "end": 5, "label": "song"}], (Span(3, 5, "song"),)),
@@ -402,7 +403,7 @@ def test_intents_and_slots_are_read(tmp_path: Path, slots: object, expected: tup
     [
         ({"intent": "a", "slots": {"song": "雨天"}}, "the slot `song` is `雨天`, which is not in the text"),
         ({"intent": "", "slots": {}}, "the label is empty"),
-        ({"intent": "a", "slots": {"song": 3}}, "the spans are not a JSON list"),
+        ({"intent": "a", "slots": {"song": 3}}, "a slot holds neither a text nor a list of texts"),
         ({"intent": "a", "slots": "song"}, "the spans are not a JSON list"),
         (
             {"intent": "a", "slots": {"intent=x": "晴"}},
