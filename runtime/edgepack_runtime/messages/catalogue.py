@@ -46,8 +46,8 @@ TEMPLATES: Mapping[str, Tuple[str, str]] = {
         "与{name}相比，{lost} 个样本的误差变大，{won} 个变小",
     ),
     "gate.points_of_error": (
-        "100 points are {value}, the error of the best constant answer",
-        "100 个百分点即 {value}，是最佳固定答案的误差",
+        "100 points are {value}, the median error of the best constant answer",
+        "100 个百分点即 {value}，是最佳固定答案的误差中位数",
     ),
     "gate.lower": (
         "{lower} lower than with the float model, {higher} higher",

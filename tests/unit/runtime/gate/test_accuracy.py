@@ -142,7 +142,7 @@ def test_a_metric_of_errors_has_an_upper_limit_in_its_unit(monkeypatch: pytest.M
     assert missed.missed.startswith("accuracy.max: 0.45 to 0.55 m, limit <= 0.4 m")
     [drop] = accuracy.checks(given, limits(max_drop_points=30.0))
     assert (drop.verdict, drop.unit) == ("fail", "points") and drop.value == pytest.approx(100 * 0.5)
-    assert "100 points are 1 m, the error of the best constant answer" in drop.detail
+    assert "100 points are 1 m, the median error of the best constant answer" in drop.detail
 
 
 def judged(truths: str, theirs: str, ours: str, metric: str, **asked: Any) -> GateCheck:
