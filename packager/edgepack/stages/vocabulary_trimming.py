@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 from edgepack.artifacts import DataArtifact, ModelArtifact, Row, TrimmedArtifact
 from edgepack.data.unlabelled import further_texts
-from edgepack.errors import StageFailedError
 from edgepack.recipe.encoder_shapes import PADDLE_WEIGHTS
 from edgepack.recipe.model import Columns
 from edgepack.recipe.training import Trimming
@@ -77,10 +76,11 @@ class VocabularyTrimmingStage(Stage[TrimmedArtifact]):
         texts = [text for row in _counted_rows(section, self.columns, data) for text in row.texts]
         whole = reopen(student, data)
         before = int(whole.network.config.vocab_size)
-        kept = _kept(section, whole.tokenizer, student.folder, before, int(whole.network.config.pad_token_id), texts)
+        kept = _kept(section, whole.tokenizer, student.folder, before, texts)
         trimmed = classifiers.with_tokens(whole, student.folder, kept, out)
         trimmed.save(out)
         progress.line(f"vocabulary_trimming: {len(kept):,} of {before:,} tokens stay, chosen on {len(texts):,} texts")
+        trimmed.rescale(data.scale.inverse)  # it is scored in the unit in which networks learn
         scores = score(trimmed, data, progress)
         dev = data.read("dev")
         artifact = TrimmedArtifact(
@@ -111,25 +111,17 @@ def _counted_rows(section: Trimming, columns: Columns, data: DataArtifact) -> li
     return rows + further_texts(Path(section.texts), columns, data.read("dev") + data.read("test"))
 
 
-def _kept(
-    section: Trimming, tokenizer: ErnieTokenizer, folder: Path, rows: int, pad_id: int, texts: Sequence[str]
-) -> list[int]:
-    """The ids of the tokens that stay. `rows` is the number of rows of the word embedding."""
+def _kept(section: Trimming, tokenizer: ErnieTokenizer, folder: Path, rows: int, texts: Sequence[str]) -> list[int]:
+    """The ids of the tokens that stay, [PAD] included. `rows` is the number of rows of the word embedding."""
     from edgepack.training.models import vocabulary
     from edgepack.training.models.tokenizer_files import config_of
 
     config = config_of(folder)
     entries = read_vocab(folder / VOCAB_NAME)[:rows]  # further entries have no weights
-    if not 0 <= pad_id < len(entries):
-        raise StageFailedError(
-            f"vocabulary_trimming: `pad_token_id` of the student's config.json is {pad_id}, and {VOCAB_NAME} has no "
-            "such line",
-            fix="write `vocabulary: keep`, or give the student's folder the id of its padding",
-        )
     ids = {entry: number for number, entry in enumerate(entries)}
     special = [ids[token] for token in vocabulary.special_tokens(config) if token in ids]
     counts = vocabulary.count(tokenizer, texts)
-    return vocabulary.choose(entries, counts, [*special, pad_id], section)
+    return vocabulary.choose(entries, counts, special, section)
 
 
 def _unknown_share(classifier: Classifier, rows: Sequence[Row]) -> float:
