@@ -21,7 +21,7 @@ BUILD_SIDE = [
     "report", "training", "gating", "stages", "imported", "build", "sweep", "console", "commands", "cli",
 ]  # fmt: skip
 DEVICE_SIDE = [
-    "errors", "util", "messages", "stats", "tasks", "schema", "rows", "bundle", "device", "install", "engine",
+    "errors", "util", "messages", "rows", "stats", "tasks", "schema", "bundle", "device", "install", "engine",
     "inference", "gate", "batch", "serve", "cli", "launcher", "__main__",
 ]  # fmt: skip
 ORDER = {"edgepack": BUILD_SIDE, "edgepack_runtime": DEVICE_SIDE}

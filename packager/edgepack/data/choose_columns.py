@@ -138,7 +138,7 @@ def _may_be_no_answer(measured: Column, label: Column | None) -> bool:
 def labels_not_taken(found: FileProfile, columns: Columns) -> list[str]:
     """Columns with values like those of the label column, where that was chosen by its cells and not by its name."""
     label = found.column([columns.label.lower()])
-    if columns.answer != "label" or label is None:
+    if not columns.text_task.one_class or label is None:
         return []
     others = [one for one in found.answers.columns if one.name and one.name not in columns.wanted.values()]
     if label.name.lower() in LABEL_NAMES:  # only other columns that are called as one

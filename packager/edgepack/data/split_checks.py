@@ -187,16 +187,13 @@ def check_size(split: SplitFacts, *, everywhere: bool) -> None:
 
 def _uniform(split: SplitFacts) -> str | None:
     """The finding if all rows of a split have the same answer; None if they differ."""
-    if not split.task.labelled:
-        same = not len(split) or bool((split.answers == split.answers[0]).all())
-        return message("found.same_answer", split=split.name, answer=split.columns.answer) if same else None
-    if not split.labels:
-        lacks = "found.no_span" if split.columns.answer == "spans" else "found.no_label"
-        return message(lacks, split=split.name)
-    only = split.labels[0]
-    if len(split.labels) > 1 or split.columns.answer == "spans" or split.label_rows[only] < len(split):
+    if len(split) and bool((split.answers != split.answers[0]).any()):
         return None
-    return message("found.same_label", split=split.name, label=shortened(only))
+    if len(split.labels) == 1:
+        return message("found.same_label", split=split.name, label=shortened(split.labels[0]))
+    if split.task.labelled and not split.labels:
+        return message("found.no_answer", split=split.name, answer=split.columns.answer)
+    return message("found.same_answer", split=split.name, answer=split.columns.answer)
 
 
 def _check_model(splits: Sequence[SplitFacts]) -> None:
@@ -232,7 +229,7 @@ def _check_separated(train: SplitFacts) -> None:
         reason = message("found.combined", count=len(train.labels), few=len(labels), shown=shown, used=listed(used))
         named = json.dumps(used, ensure_ascii=False)
         train.log.add("combined", "warning", None, reason, message("found.combine", column=column, used=named))
-    elif train.columns.answer == "labels" and train.most_labels == 1:
+    elif train.task.multi_label and train.most_labels == 1:
         reason, fix = message("found.one_of_several"), message("found.set_separator")
         separator = separator_between_labels(train.labels)
         if separator is not None:
@@ -241,7 +238,7 @@ def _check_separated(train: SplitFacts) -> None:
 
 
 def _check_measured(train: SplitFacts) -> None:
-    if train.columns.answer != "label":
+    if not train.task.one_class:
         return
     column, labels = train.columns.wanted["label"], train.label_rows
     about = {"column": visible(column[:40]), "shown": listed(sorted(labels)[:3])}
@@ -317,7 +314,7 @@ def _check_repeats(split: SplitFacts, repeats: Choice) -> None:
             line, before = int(split.lines[row]), int(split.lines[first_row])
             if kind == "repeated rows":
                 reason, fix = message("found.repeats", split=split.name, line=before), message("found.remove_one")
-            elif split.columns.answer == "label":
+            elif split.task.one_class:
                 label = shortened(split.label_of(first_row))
                 reason, fix = message("found.other_label", label=label, line=before), message("found.decide_label")
             else:

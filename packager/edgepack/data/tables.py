@@ -30,16 +30,11 @@ from edgepack_runtime.rows.label_cells import has_half
 from edgepack_runtime.rows.lines import RowError
 from edgepack_runtime.rows.reader import BROKEN_CSV, Cells, Rows
 from edgepack_runtime.rows.table import NO_CONTENT, Table
+from edgepack_runtime.tasks.registry import TASKS, TOKENS
 
 Record = tuple[int, Values]  # line from 1, the values of the wanted columns
 
-_EXAMPLES = {
-    "labels": '["...", "..."]',
-    "slots": '{"city": "..."}',
-    "spans": '[{"start": 0, "end": 2, "label": "..."}]',
-    "tokens": '["...", "..."]',
-    "tags": '["B-...", "I-..."]',
-}
+_EXAMPLES = {key: shown for task in TASKS for key, shown in {**task.columns, **task.other_columns}.items()}
 _TEXT = '"..."'
 
 
@@ -58,7 +53,7 @@ def read_rows(
     suffix; `label_separator` is `data.label_separator`.
     """
     row_format = row_format or format_of(file)
-    if row_format.kind == TAGGED and columns.answer != "spans":  # a .txt may look so
+    if row_format.kind == TAGGED and columns.task != TOKENS:  # a .txt may look so
         row_format = BY_SUFFIX[".tsv"]
     try:
         if row_format.kind == TAGGED:

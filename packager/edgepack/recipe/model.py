@@ -22,7 +22,7 @@ from edgepack_runtime.bundle.manifest import NAME, VERSION
 from edgepack_runtime.bundle.model_config import CUSTOM, GRAPH_NAME
 from edgepack_runtime.schema.gates import AccuracyLimits
 from edgepack_runtime.schema.maxima import MAX_TOKENS
-from edgepack_runtime.tasks.registry import TaskName, answer_keys, task_by_answer_key, task_by_name, tasks_named
+from edgepack_runtime.tasks.registry import TASKS, TaskName, task_by_answer_key, task_by_name, tasks_named
 from edgepack_runtime.tasks.task import Task
 
 BUILTIN_PREFIX = "builtin:"
@@ -52,8 +52,6 @@ LabelSeparator = Annotated[_Separator | Annotated[tuple[_Separator, ...], Field(
 
 class Columns(Section):
     """Names of the columns (TSV, CSV) or keys (JSONL) to read. The task decides which ones are read."""
-
-    TAGGED: ClassVar[tuple[str, str]] = ("tokens", "tags")  # keys of rows that have a tag for each token
 
     text: str = Field("text", description="Column of the texts; of the first texts of pairs.")
     text_pair: str | None = Field(
@@ -97,17 +95,14 @@ class Columns(Section):
     @property
     def text_task(self) -> Task:
         """What items and answers of rows with these columns are."""
-        return task_by_answer_key(
-            self.answer, pairs=self.text_pair is not None and self.answer not in ("spans", "intent")
-        )
+        return task_by_answer_key(self.answer, pairs=self.text_pair is not None)
 
     @property
     def answer(self) -> str:
         """The JSON key of the answer in rows with these columns."""
-        if self.tokens is not None:
-            return "spans"
         # `label` has a default, so that a column of another answer says what the rows are.
-        named = [key for key in answer_keys() if key != "label" and getattr(self, key) is not None]
+        keys = {key: task.answer_key for task in TASKS for key in (task.answer_key, *task.other_columns)}
+        named = [answer for key, answer in keys.items() if key != "label" and getattr(self, key) is not None]
         return named[0] if named else "label"
 
     @property
@@ -118,16 +113,15 @@ class Columns(Section):
     @property
     def wanted(self) -> dict[str, str]:
         """The columns of a row, texts first: key of this section -> name of the column."""
-        if self.tokens is not None and self.tags is not None:
-            return {key: getattr(self, key) for key in self.TAGGED}
-        if self.spans is not None:
-            return {"text": self.text, "spans": self.spans}
-        if self.intent is not None:
-            return {"text": self.text, "intent": self.intent, "slots": self.slots or "slots"}
-        answer = getattr(self, self.answer)
-        if isinstance(answer, tuple):
-            return self.texts | {f"{self.answer}.{place}": name for place, name in enumerate(answer)}
-        return self.texts | {self.answer: answer}
+        task = self.text_task
+        others = {key: getattr(self, key) for key in task.other_columns}
+        if others and None not in others.values():
+            return others
+        found = dict(self.texts)
+        for key in task.columns:
+            name = getattr(self, key) or key
+            found |= {key: name} if isinstance(name, str) else {f"{key}.{n}": each for n, each in enumerate(name)}
+        return found
 
     def implied(self, task: TaskName) -> dict[str, str]:
         """The columns that `task` reads by default."""

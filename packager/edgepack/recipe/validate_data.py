@@ -44,7 +44,7 @@ def check_columns(recipe: TextKinds) -> Iterator[Problem]:
         reason = "built-in data have one label for each text, and nothing else"
         yield ("data", "train"), reason, "give files, or remove `task` and `data.columns`"
         return
-    found = list(_of_another_task(recipe.task, given)) or list(_contradictions(given))
+    found = list(_of_another_task(recipe.task, given)) or list(_contradictions(recipe.task, given))
     yield from found or [*_check_names(recipe, given), *_check_tagged(recipe, given)]
     if "label_separator" in data.model_fields_set and "labels" not in given:
         reason = "there is no `data.columns.labels` to separate"
@@ -58,9 +58,8 @@ def _is_built_in(data: object) -> bool:
 def _keys_of(task: str) -> set[str]:
     """The columns that rows of a task may have."""
     kinds = tasks_named(task)
-    keys = {"text", *(kind.answer_key for kind in kinds)} | ({"text_pair"} if kinds[0].pairs else set())
-    more = {"spans": set(Columns.TAGGED), "intent": {"slots"}}
-    return keys | more.get(kinds[0].answer_key, set())
+    keys = {key for kind in kinds for key in (*kind.columns, *kind.other_columns)}
+    return keys | {"text"} | ({"text_pair"} if kinds[0].pairs else set())
 
 
 def _of_another_task(task: str, given: Sequence[str]) -> Iterator[Problem]:
@@ -71,15 +70,19 @@ def _of_another_task(task: str, given: Sequence[str]) -> Iterator[Problem]:
             yield (*_WHERE, key), reason, f"remove the key, or set `task: {homes[0]}`"
 
 
-def _contradictions(given: Sequence[str]) -> Iterator[Problem]:
+def _contradictions(task: str, given: Sequence[str]) -> Iterator[Problem]:
     if "label" in given and "labels" in given:
         yield (*_WHERE, "labels"), "a row has one `label` or any number of `labels`", "keep one of the two"
-    for key, other in (Columns.TAGGED, Columns.TAGGED[::-1]):
-        if key in given and other not in given:
-            yield (*_WHERE, key), f"`{key}` need `{other}`", f"name the column of the {other} as well"
-    for key in ("text", "spans"):
-        if key in given and "tokens" in given:
-            yield (*_WHERE, key), "`tokens` hold the text already", f"remove `{key}`, or `tokens` and `tags`"
+    for kind in tasks_named(task):
+        others = [key for key in kind.other_columns if key in given]
+        if not others:
+            continue
+        for key in kind.other_columns:
+            if key not in given:
+                yield (*_WHERE, others[0]), f"`{others[0]}` need `{key}`", f"name the column of the {key} as well"
+        for key in ("text", *kind.columns):
+            if key in given and "tokens" in given:
+                yield (*_WHERE, key), "`tokens` hold the text already", f"remove `{key}`, or `tokens` and `tags`"
 
 
 def _check_names(recipe: TextKinds, given: Sequence[str]) -> Iterator[Problem]:

@@ -17,15 +17,7 @@ from edgepack.recipe.trained_folder import TrainedFolder
 from edgepack.recipe.validate_imported import runtime_order
 from edgepack.recipe.yaml import KeyPath, Problem
 from edgepack_runtime.bundle.model_config import label_problem
-from edgepack_runtime.tasks.registry import (
-    NUMBER,
-    NUMBER_OF_PAIR,
-    ONE_TEXT,
-    PAIR,
-    TOKENS,
-    TaskName,
-    task_by_name,
-)
+from edgepack_runtime.tasks.registry import TASK_NAMES, TaskName, task_by_name
 
 _FOLDER: KeyPath = ("model", "folder")
 _LABELS: KeyPath = ("model", "labels")
@@ -50,10 +42,10 @@ def with_settings(recipe: FolderRecipe) -> FolderRecipe:
 def _task(recipe: FolderRecipe, found: TrainedFolder) -> TaskName:
     if "task" in recipe.model_fields_set:
         return recipe.task
-    if found.per_token:
-        return TOKENS
-    of_one, of_pair = (NUMBER, NUMBER_OF_PAIR) if found.is_number else (ONE_TEXT, PAIR)
-    return of_one if or_none(recipe.data.columns, "text_pair") is None else of_pair
+    pairs = or_none(recipe.data.columns, "text_pair") is not None and not found.per_token
+    wanted = (bool(found.per_token), not found.is_number, pairs)
+    kinds = ((name, task_by_name(name)) for name in TASK_NAMES)
+    return next(name for name, task in kinds if (task.per_token, task.labelled, task.pairs) == wanted)
 
 
 def _labels(recipe: FolderRecipe, found: TrainedFolder) -> Any:
@@ -85,8 +77,8 @@ def check_folder(recipe: FolderRecipe) -> Iterator[Problem]:
     elif found.per_token is not None and found.per_token != task_by_name(recipe.task).per_token:
         what = f"it is {recipe.task}, and `architectures` of config.json is {found.fields['architectures'][0]}"
         yield ("task",), what, "remove `task`, or give the folder of a model of this task"
-    elif found.multi_label is not None and found.multi_label != (recipe.data.columns.answer == "labels"):
-        named = "several labels (`columns.labels`)" if recipe.data.columns.answer == "labels" else "one label"
+    elif found.multi_label is not None and found.multi_label != recipe.data.columns.text_task.multi_label:
+        named = "several labels (`columns.labels`)" if recipe.data.columns.text_task.multi_label else "one label"
         what = f"the rows have {named}, and `problem_type` of config.json is {found.fields['problem_type']}"
         yield (
             ("data", "columns"),

@@ -263,7 +263,7 @@ def check_class_weights(recipe: Recipe, role: str) -> Iterator[Problem]:
     section = recipe.value_at(role)
     if section is None or section.class_weights != "balanced":
         return
-    if recipe.data.columns.labels is not None:
+    if recipe.data.columns.text_task.multi_label:
         reason = "texts with any number of labels have no such weights"
         yield (role, "class_weights"), reason, "remove it: each label has its own loss"
     elif not task_by_name(recipe.task).labelled:

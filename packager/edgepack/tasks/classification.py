@@ -8,9 +8,10 @@ from typing import Any, ClassVar, Final
 import numpy as np
 
 from edgepack import calibration
-from edgepack.artifacts import Row, Scale
+from edgepack.artifacts import NO_SCALE, Row, Scale
 from edgepack.calibration import Reliability, ScoreCalibration
 from edgepack.tasks.task import Array, Float
+from edgepack_runtime.stats.metrics import Answer
 from edgepack_runtime.tasks.task import Task
 
 _SEED: Final = 0
@@ -30,9 +31,13 @@ class Classification:
         self.labels, self.scale = labels, scale
         self._index = {label: index for index, label in enumerate(labels)}
 
+    @classmethod
+    def values(cls, answer: Answer) -> dict[str, Any]:
+        return {cls.device.answer_key: answer}
+
     @staticmethod
     def scale_of(rows: Iterable[Row]) -> Scale:
-        return Scale()  # labels have no unit
+        return NO_SCALE  # labels have no unit
 
     def divergence(self, before: Sequence[Float], after: Sequence[Float]) -> float:
         return calibration.divergence(before, after, multi_label=self.device.multi_label)

@@ -30,6 +30,11 @@ class IntentSlots(LabelledSpans):
     def row_maker(columns: Columns, label_separator: LabelSeparator) -> MakeRow:
         return _row
 
+    @classmethod
+    def values(cls, answer: Answer) -> dict[str, Any]:
+        intent, *slots = answer
+        return {"intent": intent.removeprefix(INTENT), "slots": super().values(slots)["spans"]}
+
     def target(self, row: Row, encoded: Encoded) -> Array:
         intent, *slots = row.label
         found = self.of_tags(tags_of_spans(slots, encoded.offsets), encoded)

@@ -36,8 +36,12 @@ class LabelledSpans(Classification):
     def row_maker(columns: Columns, label_separator: LabelSeparator) -> MakeRow:
         return _spanned if columns.tokens is None else partial(_tagged, TagReader())
 
+    @classmethod
+    def values(cls, answer: Answer) -> dict[str, Any]:
+        return {"spans": [span._asdict() for span in _spans_of(answer)]}
+
     def target(self, row: Row, encoded: Encoded) -> Array:
-        return self.of_tags(tags_of_spans(_spans_of(row), encoded.offsets), encoded)
+        return self.of_tags(tags_of_spans(_spans_of(row.label), encoded.offsets), encoded)
 
     def of_tags(self, tags: Sequence[str], encoded: Encoded) -> Array:
         """The target of a row with a tag for each token."""
@@ -60,9 +64,9 @@ class LabelledSpans(Classification):
         return labelled_spans.spans(self.labels, logits.tolist(), encoded.offsets, row.text).answer  # logits (T, C)
 
 
-def _spans_of(row: Row) -> Any:
-    assert not isinstance(row.label, str), "the data stage checks what the task needs"
-    return row.label
+def _spans_of(answer: Answer) -> Any:
+    assert not isinstance(answer, str), "the data stage checks what the task needs"
+    return answer
 
 
 def join(tokens: Sequence[str]) -> tuple[str, list[tuple[int, int]]]:

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from edgepack.artifacts import Row, Scale
+from edgepack.artifacts import NO_SCALE, Row, Scale
 from edgepack.messages import message
 from edgepack.recipe.finding_log import FindingLog
 from edgepack.recipe.model import Columns, LabelSeparator
@@ -16,6 +16,7 @@ from edgepack.tasks.cells import texts_of
 from edgepack.tasks.task import UNLABELLED_NUMBER, Array, Encoded, Float, MakeRow, Objective, Values
 from edgepack.util.text_digests import shortened
 from edgepack_runtime.rows.label_cells import NO_AGREEMENT, NOTHING_WRITTEN, number_in
+from edgepack_runtime.stats.metrics import Answer
 from edgepack_runtime.tasks.number import MOST
 from edgepack_runtime.tasks.registry import NUMBER, NUMBER_OF_PAIR, task_by_name
 from edgepack_runtime.tasks.task import Task
@@ -34,11 +35,15 @@ class Number:
     def row_maker(columns: Columns, label_separator: LabelSeparator) -> MakeRow:
         return _row
 
+    @classmethod
+    def values(cls, answer: Answer) -> dict[str, Any]:
+        return {cls.device.answer_key: answer}
+
     @staticmethod
     def scale_of(rows: Iterable[Row]) -> Scale:
         """Standard deviation and mean of their numbers."""
         numbers = [row.label for row in rows]
-        return Scale(statistics.pstdev(numbers) or 1.0, statistics.fmean(numbers)) if numbers else Scale()
+        return Scale(statistics.pstdev(numbers) or 1.0, statistics.fmean(numbers)) if numbers else NO_SCALE
 
     def target(self, row: Row, encoded: Encoded) -> Array:
         return np.array((row.label - self.scale.shift) / self.scale.factor, dtype=np.float32)  # ()
@@ -73,7 +78,7 @@ class Number:
     def fitted(self, logits: Array, truths: Array) -> Scale:
         """The line with the least squares."""
         if not np.ptp(logits):
-            return Scale()
+            return NO_SCALE
         factor, shift = np.polyfit(logits[:, 0], truths[:, 0], 1)
         return Scale(max(0.0, float(factor)), float(shift))
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Final
+from typing import Any, Final
 
 from edgepack.artifacts import DataArtifact, Row, Scale
 from edgepack.recipe.model import Columns, LabelSeparator
@@ -13,6 +13,7 @@ from edgepack.tasks.number import Number, NumberOfPair
 from edgepack.tasks.one_label import OneLabel, OneLabelOfPair
 from edgepack.tasks.several_labels import SeveralLabels, SeveralLabelsOfPair
 from edgepack.tasks.task import MakeRow, TrainingTask
+from edgepack_runtime.stats.metrics import Answer
 from edgepack_runtime.tasks.task import Task
 
 _TASKS: Final[tuple[type[TrainingTask], ...]] = (
@@ -28,6 +29,11 @@ _TASKS: Final[tuple[type[TrainingTask], ...]] = (
 _BY_NAME: Final[Mapping[tuple[str, bool], type[TrainingTask]]] = {
     (task.device.name, task.device.multi_label): task for task in _TASKS
 }
+
+
+def values(task: Task, answer: Answer) -> dict[str, Any]:
+    """What a row with this answer has in the columns of a task, in JSON."""
+    return _BY_NAME[task.name, task.multi_label].values(answer)
 
 
 def task_of_data(data: DataArtifact) -> TrainingTask:

@@ -92,6 +92,10 @@ class TrainingTask(Protocol):
         It adds what is wrong with a row to the log, and returns None for a row with an error.
         """
 
+    @classmethod
+    def values(cls, answer: Answer) -> dict[str, Any]:
+        """What a labelled row has in the `columns` of the task, in JSON: `row_maker` reads it."""
+
     @staticmethod
     def scale_of(rows: Iterable[Row]) -> Scale:
         """The scale of training rows."""

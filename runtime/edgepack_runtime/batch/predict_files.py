@@ -17,7 +17,6 @@ from edgepack_runtime.bundle.manifest import MANIFEST_NAME
 from edgepack_runtime.errors import EnvironmentUnfitError, StageFailedError, UsageError
 from edgepack_runtime.install.locate import locate
 from edgepack_runtime.messages import message
-from edgepack_runtime.rows.label_cells import label_in, number_in
 from edgepack_runtime.stats.intervals import CONFIDENCE, proportion
 from edgepack_runtime.tasks.task import Task
 from edgepack_runtime.util.fs import os_errors
@@ -195,8 +194,8 @@ class _Run:
         self._output.add(self._form.missing(row), _content(row), text)
 
     def _judge(self, task: Task, cell: str, prediction: Any) -> None:
-        truth = label_in(cell) if task.labelled else number_in(cell)
-        if truth is None or truth == "":
+        truth = task.answer_in(cell)
+        if truth is None:
             return
         error = task.error(truth, prediction.answer)
         self._judged += 1

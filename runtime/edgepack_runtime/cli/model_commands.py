@@ -153,12 +153,9 @@ def open_model(options: argparse.Namespace, folder: Path) -> Any:
     return Predictor(folder, threads=threads, long_texts=options.long)
 
 
-_JUDGED = ("label", "value")  # answers that a cell of a table can hold
-
-
 def _predict(options: argparse.Namespace, given: List[Item], predictor: Any) -> None:
     """Run `predictor` on `given`, on --input or on standard input; print the results or write them to --output."""
-    if options.label_column is not None and predictor.config.text_task.answer_key not in _JUDGED:
+    if options.label_column is not None and not predictor.config.text_task.in_cells:
         raise UsageError(message("predict.one_label"))
     asked = columns(options, pairs=predictor.config.takes_pairs)
     for text in filter(os.path.isfile, options.texts):  # here, because a bundle checks its options twice

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, Any, Dict, Optional, Sequence, Tuple
+from typing import TYPE_CHECKING, Any, Dict, Mapping, Optional, Sequence, Tuple
 
 from edgepack_runtime.stats import metrics
 from edgepack_runtime.stats.metrics import Answer, Pair
@@ -18,7 +18,10 @@ class Classification:
 
     pairs = False
     multi_label = False
+    other_columns: Mapping[str, str] = {}
     labelled = True
+    one_class = False
+    in_cells = False
     least_labels = 2
     per_token = False
     linear = True
@@ -33,6 +36,9 @@ class Classification:
         return tuple(classes)
 
     def label_problem(self, labels: Sequence[str]) -> Optional[str]:
+        return None
+
+    def answer_in(self, cell: str) -> Optional[Answer]:
         return None
 
     def settled(self, labels: Sequence[str], wanted: Sequence[float], found: Sequence[float], tolerance: float) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, AbstractSet, Any, Callable, Dict, NamedTuple, Optional, Sequence, Tuple, cast
+from typing import TYPE_CHECKING, AbstractSet, Any, Callable, Dict, Mapping, NamedTuple, Optional, Sequence, Tuple, cast
 
 from edgepack_runtime.stats import metrics
 from edgepack_runtime.stats.metrics import Answer, Pair
@@ -45,6 +45,8 @@ class IntentSlots(LabelledSpans):
     """
 
     answer_key = "intent"
+    columns: Mapping[str, str] = {"intent": '"..."', "slots": '{"city": "..."}'}
+    other_columns: Mapping[str, str] = {}
     example = '{"intent": "play", "score": 0.98, "slots": [{"start": 0, "end": 2, "label": "song", ...}]}'
     metric_names: Tuple[str, ...] = (metrics.ACCURACY, metrics.INTENT_ACCURACY, metrics.ENTITY_F1)
     usual_metric = metrics.ACCURACY

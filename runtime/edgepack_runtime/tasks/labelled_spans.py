@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import AbstractSet, Any, Dict, List, NamedTuple, Optional, Sequence, Tuple, cast
+from typing import AbstractSet, Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple, cast
 
 from edgepack_runtime.stats import metrics
 from edgepack_runtime.stats.metrics import Answer
@@ -44,6 +44,8 @@ class LabelledSpans(Classification):
     """The spans from the most probable tag of each token; in windows, from the window that the token belongs to."""
 
     answer_key = "spans"
+    columns: Mapping[str, str] = {"spans": '[{"start": 0, "end": 2, "label": "..."}]'}
+    other_columns: Mapping[str, str] = {"tokens": '["...", "..."]', "tags": '["B-...", "I-..."]'}
     example = '{"spans": [{"start": 0, "end": 2, "label": "name", "score": 0.97, "text": "..."}]}'
     per_token = True
     linear = False

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, AbstractSet, Any, Dict, NamedTuple, Optional, Sequence, Tuple
+from typing import TYPE_CHECKING, AbstractSet, Any, Dict, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from edgepack_runtime.stats import metrics
 from edgepack_runtime.stats.metrics import Pair
@@ -35,9 +35,13 @@ class Number:
     """The only logit; for windows, the mean weighted by their tokens. See `edgepack_runtime.tasks.task.Task`."""
 
     answer_key = "value"
+    columns: Mapping[str, str] = {"value": "3.62"}
+    other_columns: Mapping[str, str] = {}
     example = '{"value": 3.62}'
     multi_label = False
     labelled = False
+    one_class = False
+    in_cells = True
     least_labels = 1
     per_token = False
     linear = True
@@ -61,9 +65,9 @@ class Number:
         return (Output("value", {"type": "number"}),)
 
     def predict(self, labels: Sequence[str], parts: Sequence[Part], offsets: Offsets, item: Item) -> NumberPrediction:
-        total = sum(part.weight for part in parts)
         value = parts[0].logits[0]
-        if len(parts) > 1:
+        if len(parts) > 1:  # one alone is taken as it is, to the last bit
+            total = sum(part.weight for part in parts)
             value = math.fsum(part.logits[0] * part.weight for part in parts) / total
         if not math.isfinite(value):
             raise not_finite([part.logits for part in parts])
@@ -80,6 +84,11 @@ class Number:
 
     def answer_of(self, value: Any) -> float:
         return float(value)
+
+    def answer_in(self, cell: str) -> Optional[float]:
+        from edgepack_runtime.rows.label_cells import number_in  # only tables have cells
+
+        return number_in(cell)
 
     def classes_of(self, answer: float) -> Sequence[str]:
         return ()

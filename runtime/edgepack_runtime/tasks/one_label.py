@@ -35,7 +35,9 @@ class OneLabel(Classification):
     """The label with the highest logit; for windows, with the highest mean probability, weighted by their tokens."""
 
     answer_key = "label"
+    columns: Mapping[str, str] = {"label": '"..."'}
     example = '{"label": "1", "score": 0.98}'
+    one_class = in_cells = True
     metric_names = (*Classification.metric_names, metrics.F1)
 
     def __init__(self, name: str, *, pairs: bool) -> None:
@@ -57,6 +59,11 @@ class OneLabel(Classification):
 
     def answer_of(self, value: Any) -> str:
         return str(value)
+
+    def answer_in(self, cell: str) -> Optional[str]:
+        from edgepack_runtime.rows.label_cells import label_in  # only tables have cells
+
+        return label_in(cell) or None
 
     def probability(self, prediction: LabelPrediction, truth: Answer) -> Optional[float]:
         return prediction.scores.get(str(truth), math.nan)

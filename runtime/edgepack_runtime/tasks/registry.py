@@ -26,7 +26,7 @@ TOKENS: TaskName = "token-classification"
 INTENT_SLOTS: TaskName = "intent-slots"
 NUMBER: TaskName = "text-regression"
 NUMBER_OF_PAIR: TaskName = "text-pair-regression"
-_TASKS: Tuple[Task, ...] = (
+TASKS: Tuple[Task, ...] = (
     OneLabel(ONE_TEXT, pairs=False),
     SeveralLabels(ONE_TEXT, pairs=False),
     OneLabel(PAIR, pairs=True),
@@ -36,8 +36,7 @@ _TASKS: Tuple[Task, ...] = (
     Number(NUMBER, pairs=False),
     Number(NUMBER_OF_PAIR, pairs=True),
 )
-_BY_NAME: Dict[Tuple[str, bool], Task] = {(task.name, task.multi_label): task for task in _TASKS}
-_BY_ANSWER_KEY: Dict[Tuple[str, bool], Task] = {(task.answer_key, task.pairs): task for task in _TASKS}
+_BY_NAME: Dict[Tuple[str, bool], Task] = {(task.name, task.multi_label): task for task in TASKS}
 
 
 def task_by_name(name: str, *, multi_label: bool = False) -> Task:
@@ -50,24 +49,20 @@ def task_by_name(name: str, *, multi_label: bool = False) -> Task:
 
 
 def task_by_answer_key(answer_key: str, *, pairs: bool) -> Task:
-    """The task of rows whose answer has this JSON key, with one text each or (`pairs`) two.
+    """The task of rows whose answer has this JSON key, with one text each or (`pairs`) two, if both are tasks.
 
     Raises:
-        KeyError: there is none.
+        StopIteration: no task has the key.
     """
-    return _BY_ANSWER_KEY[answer_key, pairs]
+    found = [task for task in TASKS if task.answer_key == answer_key]
+    return next((task for task in found if task.pairs == pairs), next(iter(found)))
 
 
 def tasks_named(name: str) -> Sequence[Task]:
     """The tasks that share a name: with one label and with several; empty for an unknown name."""
-    return [task for task in _TASKS if task.name == name]
+    return [task for task in TASKS if task.name == name]
 
 
 def answer_examples() -> Sequence[str]:
     """A prediction in JSON of each form of answer, for help texts."""
-    return tuple(dict.fromkeys(task.example for task in _TASKS))
-
-
-def answer_keys() -> Sequence[str]:
-    """The JSON keys of the answers of all tasks."""
-    return tuple(dict.fromkeys(task.answer_key for task in _TASKS))
+    return tuple(dict.fromkeys(task.example for task in TASKS))

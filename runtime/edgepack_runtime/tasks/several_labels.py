@@ -37,6 +37,7 @@ class SeveralLabels(Classification):
     """Each label with a probability of at least 0.5; for windows, each with its highest probability."""
 
     answer_key = "labels"
+    columns: Mapping[str, str] = {"labels": '["...", "..."]'}
     example = '{"labels": ["a", "b"], "scores": {...}}'
     multi_label = True
     usual_metric = metrics.MICRO_F1

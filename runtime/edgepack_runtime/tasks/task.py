@@ -60,10 +60,14 @@ class Task(Protocol):
 
     name: str  # in `model.json` and in recipes
     answer_key: str  # JSON key of the answer in a labelled row
+    columns: Mapping[str, str]  # of the answer in a table of labelled rows, and an example of each in JSON
+    other_columns: Mapping[str, str]  # that a table may have instead of texts and answer; {} if none
     example: str  # a prediction in JSON, for help texts
     pairs: bool  # an item is a pair of texts
     multi_label: bool  # a row has any number of labels, so each logit is an answer by itself: yes or no
     labelled: bool  # answers are made of labels, which are classes
+    one_class: bool  # an answer is one class
+    in_cells: bool  # an answer can be written in one cell of a table
     least_labels: int  # of a model: its logits
     per_token: bool  # the model has logits for each token, not for each row
     linear: bool  # a linear model may answer beside the encoder, or alone
@@ -122,6 +126,9 @@ class Task(Protocol):
 
     def answer_of(self, value: Any) -> Answer:
         """The answer in a JSON `value` that edgepack wrote."""
+
+    def answer_in(self, cell: str) -> Optional[Answer]:
+        """The true answer in a cell of a table, if answers are `in_cells`; None if it holds none."""
 
     def classes_of(self, answer: Answer) -> Sequence[str]:
         """The distinct classes of an answer, sorted."""

@@ -113,7 +113,7 @@ def _columns(draft: Draft) -> str:
     else:
         named = {key: scalar(name) for key, name in columns.wanted.items()}
     lines = [f"  columns: {{{', '.join(f'{key}: {name}' for key, name in named.items())}}}"]
-    if draft.columns.answer == "labels" and draft.label_separator != "|":
+    if draft.columns.text_task.multi_label and draft.label_separator != "|":
         several = [] if isinstance(draft.label_separator, str) else draft.label_separator
         shown = f"[{', '.join(map(scalar, several))}]" if several else scalar(str(draft.label_separator))
         lines.append(f"  label_separator: {shown}")
@@ -154,14 +154,14 @@ def _number_gate(test: SplitFacts) -> str:
 def _majority(test: SplitFacts) -> float:
     """Score of the most frequent answer to every text, in the metric that a draft suggests."""
     rows = max(test.label_rows.values(), default=0)
-    if test.columns.answer == "label":
+    if test.task.one_class:
         return rows / max(1, len(test))
-    return 2 * rows / max(1, len(test) + test.all_labels) if test.columns.answer == "labels" else 0.0
+    return 2 * rows / max(1, len(test) + test.all_labels) if test.task.multi_label else 0.0
 
 
 def _known(test: SplitFacts) -> list[str]:
     """Comment for the choice of `min`."""
-    if test.columns.answer != "label" or not len(test):
+    if not test.task.one_class or not len(test):
         return []
     majority = max(test.label_rows, key=lambda label: test.label_rows[label])
     known = proportion(round(_TRIED_ACCURACY * len(test)), len(test), CONFIDENCE)
@@ -181,7 +181,7 @@ def too_few_for_drop(test: SplitFacts) -> str | None:
 
 def too_few_for_majority(test: SplitFacts) -> tuple[str, str] | None:
     """Reason and fix if the rows would not prove most good models better than the most frequent answer; else None."""
-    if test.columns.answer != "label":
+    if not test.task.one_class:
         return None
     most, rows = max(test.label_rows.values(), default=0), len(test)
     scale = min(1.0, MOST_GATED_ROWS / max(rows, 1))
@@ -196,8 +196,8 @@ def _too_few(test: SplitFacts) -> str:
 
 def _measure(test: SplitFacts) -> tuple[str, int]:
     """The metric that a draft suggests, and the number of its test rows."""
-    metric = test.columns.text_task.usual_metric
-    return metric, min(len(test), MOST_GATED_ROWS) if test.columns.answer == "label" or test.all_labels else 0
+    metric = test.task.usual_metric
+    return metric, min(len(test), MOST_GATED_ROWS) if test.task.one_class or test.all_labels else 0
 
 
 def describe(facts: Mapping[SplitName, SplitFacts]) -> list[str]:

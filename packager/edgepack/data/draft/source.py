@@ -93,7 +93,7 @@ class DraftSource:
         columns: list[str] = [message(f"draft.{key}", name=name) for key, name in named.items()]
         if flags:
             columns.append(message("draft.flags", names=listed(map(visible, flags))))
-        elif self.columns.answer == "labels" and self.form.separator is not None:
+        elif self.columns.text_task.multi_label and self.form.separator is not None:
             separators = (self.label_separator,) if isinstance(self.label_separator, str) else self.label_separator
             columns[-1] = message("draft.between", column=columns[-1], separators=listed(map(visible, separators)))
         task = [] if self.columns.wanted.keys() == {"text", "label"} else [self.columns.task]

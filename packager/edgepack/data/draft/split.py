@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final, TextIO
+from typing import Final, TextIO
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,10 +21,9 @@ from edgepack.data.split_checks import repeated_rows
 from edgepack.data.split_stats import SplitFacts
 from edgepack.recipe.finding_log import FindingLog
 from edgepack.recipe.model import Columns, HeldOut, SplitName
+from edgepack.tasks.registry import values
 from edgepack_runtime.rows.reader import line_of_fields
-from edgepack_runtime.tasks.intent_slots import INTENT
 from edgepack_runtime.util.fs import random_name
-from edgepack_runtime.util.spans import Span
 
 TRAIN: Final = 0
 DEV: Final = 1
@@ -121,17 +120,13 @@ _BREAKS: Final = re.compile(r"[\t\r\n]+")
 def written_columns(columns: Columns) -> Columns:
     """The column names in written files, for rows of `columns`."""
     text_pair = None if columns.text_pair is None else "text_pair"
-    if columns.answer == "spans":
-        return Columns(spans="spans")
-    if columns.answer == "intent":
-        return Columns(intent="intent", slots="slots")
-    answer = {} if columns.answer == "label" else {columns.answer: columns.answer}
+    answer = {key: key for key in columns.text_task.columns}
     return Columns(text_pair=text_pair, **answer)
 
 
 def written_suffix(columns: Columns) -> str:
     """The suffix of written files: tables for single labels, else JSON lines."""
-    return ".tsv" if columns.answer == "label" else ".jsonl"
+    return ".tsv" if columns.text_task.one_class else ".jsonl"
 
 
 @dataclass
@@ -150,23 +145,14 @@ class Written:
             fields = [row.text, *([] if row.text_pair is None else [row.text_pair]), str(row.label)]
             self._streams[name].write(line_of_fields(fields, "\t") + "\n")
         else:
-            self._streams[name].write(json.dumps(_document(row, self.columns), ensure_ascii=False) + "\n")
+            document = {**row.document(None), **values(self.columns.text_task, row.label)}
+            self._streams[name].write(json.dumps(document, ensure_ascii=False) + "\n")
         self.facts[name].add(line, row)
 
     def _respace(self, row: Row, label: str) -> Row:
         text, pair = _BREAKS.sub(" ", row.text), row.text_pair and _BREAKS.sub(" ", row.text_pair)
         self.respaced += (text != row.text) + (pair != row.text_pair)
         return Row(text, _BREAKS.sub(" ", label), pair)
-
-
-def _document(row: Row, columns: Columns) -> dict[str, Any]:
-    """A row with several labels, spans or a number, as JSON for a recipe."""
-    if columns.answer == "spans":
-        return {"text": row.text, "spans": [span._asdict() for span in row.label if isinstance(span, Span)]}
-    if columns.answer == "intent":
-        slots = [span._asdict() for span in row.label[1:]]
-        return {"text": row.text, "intent": row.label[0].removeprefix(INTENT), "slots": slots}
-    return row.document(columns.answer)
 
 
 @contextmanager
@@ -182,7 +168,7 @@ def writing(files: Mapping[SplitName, Path], sources: Mapping[SplitName, Path], 
                 name: stack.enter_context(part.open("x", encoding="utf-8", newline="\n"))
                 for name, part in parts.items()
             }
-            for stream in streams.values() if columns.answer == "label" else ():
+            for stream in streams.values() if columns.text_task.one_class else ():
                 stream.write("\t".join(columns.wanted.values()) + "\n")
             facts = {name: SplitFacts(name, file, FindingLog(file), columns) for name, file in sources.items()}
             yield Written(facts, columns, 0, streams)
