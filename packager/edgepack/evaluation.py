@@ -202,7 +202,7 @@ def linear_answers(model: LinearModel, rows: Sequence[Row], labels: Sequence[str
 
 def decided(task: Task, labels: Sequence[str], logits: Iterable[Sequence[float]]) -> list[Answer]:
     """The answers of logits for whole texts, by the code of the device."""
-    return [task.predict(labels, [Part(row, 1)], (), "").answer for row in logits]
+    return [task.predict(labels, [Part(row, 1)], "").answer for row in logits]
 
 
 def batch_logits(predictor: Predictor, rows: Sequence[Row], label: str, progress: Progress) -> npt.NDArray[np.float64]:

@@ -16,6 +16,7 @@ from tests.integration.test_resume import Killed, Killing
 from tests.integration.test_vocabulary import rows_on_disk
 from tests.integration.trainings import (
     ABLE,
+    ANSWERS,
     CALM,
     INTENTS,
     MANY,
@@ -66,8 +67,8 @@ def plain(tmp_path_factory: pytest.TempPathFactory) -> Ended:
 
 @pytest.mark.parametrize(
     "rows",
-    [ONE, PAIRS, MANY, SPANS, NUMBERS, INTENTS],
-    ids=["one label", "pairs", "many labels", "spans", "numbers", "intents"],
+    [ONE, PAIRS, MANY, SPANS, NUMBERS, INTENTS, ANSWERS],
+    ids=["one label", "pairs", "many labels", "spans", "numbers", "intents", "answers"],
 )
 def test_every_task_is_learnt(rows: Sequence[Row], tmp_path: Path) -> None:
     settings = SETTINGS.model_copy(update={"epochs": 30.0, "learning_rate": 3e-3})

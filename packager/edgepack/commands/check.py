@@ -56,8 +56,7 @@ def check(recipe: AnyRecipe, build_context: BuildContext, file: Path) -> Iterato
 def linear_baseline(recipe: Recipe | LinearRecipe, splits: Splits) -> str:
     """What a linear model on characters reaches on the dev rows: the encoder has to be better to be worth its time."""
     from edgepack import evaluation
-    from edgepack.artifacts import NO_SCALE
-    from edgepack.tasks.registry import training_task
+    from edgepack.tasks.registry import linear_task
     from edgepack.training import linear
     from edgepack_runtime.inference.linear import LinearModel
 
@@ -68,7 +67,7 @@ def linear_baseline(recipe: Recipe | LinearRecipe, splits: Splits) -> str:
     most = min(recipe.data.train_rows or _FITTED_ROWS, _FITTED_ROWS)
     rows = linear.sample(train, len(train), most)
     try:
-        model = LinearModel(linear.fit(training_task(task, outputs, NO_SCALE), rows, dev).document)
+        model = LinearModel(linear.fit(linear_task(task, outputs), rows, dev).document)
     except ValueError as error:
         return message("say.linear_unfitted", why=str(error))
     metric = task.usual_metric

@@ -10,9 +10,12 @@ from typing import Final
 
 from edgepack.data.column_counts import MAX_VALUES, Column, FileProfile
 from edgepack.data.detect import (
+    ANSWER_NAMES,
+    CONTEXT_NAMES,
     INTENT_NAMES,
     LABEL_NAMES,
     PAIR_NAMES,
+    QUESTION_NAMES,
     SLOT_NAMES,
     SPAN_NAMES,
     TAG_NAMES,
@@ -59,12 +62,10 @@ def choose_columns(found: FileProfile) -> Columns:
         RecipeInvalidError: there are none.
     """
     answers = found.answers
-    intents = _intents(found, answers)
-    if intents is not None:
-        return intents
-    tokens = _tokens(found, answers)
-    if tokens is not None:
-        return tokens
+    for choice in (_reading, _intents, _tokens):
+        columns = choice(found, answers)
+        if columns is not None:
+            return columns
     flags = _flags(answers)
     if flags:
         text = _text(found, None)
@@ -158,6 +159,14 @@ def _written(found: FileProfile, text: Column | None) -> Column | None:
     likely = [column for column in named if column.mean_length > _LONGEST_LABEL / 2 or column.is_free_text]
     lists = [column for column in others.values() if column.of_words and column.is_free_text]
     return next(iter(likely or lists), None)
+
+
+def _reading(found: FileProfile, answers: FileProfile) -> Columns | None:
+    """The columns of questions, texts and their answers, by their names; None if there are none."""
+    question, context, answer = found.column(QUESTION_NAMES), found.column(CONTEXT_NAMES), answers.column(ANSWER_NAMES)
+    if question is None or context is None or answer is None or context.mean_length < question.mean_length:
+        return None
+    return Columns(text=question.name, text_pair=context.name, answers=answer.name)
 
 
 def _intents(found: FileProfile, answers: FileProfile) -> Columns | None:

@@ -10,6 +10,7 @@ from typing import Final
 from edgepack.data.choose_columns import choose_columns
 from edgepack.data.column_counts import counted_cells
 from edgepack.data.detect import (
+    ANSWER_NAMES,
     LABEL_NAMES,
     PAIR_NAMES,
     TEXT_NAMES,
@@ -39,6 +40,7 @@ _USUAL_NAMES: Final = {
     "text_pair": PAIR_NAMES,
     "label": LABEL_NAMES,
     "labels": LABEL_NAMES,
+    "answers": ANSWER_NAMES,
     "value": (*VALUE_NAMES, *LABEL_NAMES),
 }
 

@@ -26,14 +26,10 @@ EACH: Final = '(if type == "array" then .[] else . end)'  # of jq: the records o
 _MOST_NAMED: Final = 8  # lists of an object
 _ROWS: Final = "rows"  # name of the only table of an object
 
-_DOCS: Final = "Tasks: labels for texts or pairs of texts, and labelled spans"
+_DOCS: Final = "Tasks: labels or numbers for texts or pairs of texts, labelled spans, intents, answers in a text"
 _IF_FEW: Final = "if its answers are a few labels, write them as `label` beside `text`; else no classifier can learn it"
 # Keys that records of other tasks have -> what they are, and what serves them.
 _OTHER_TASKS: Final[tuple[tuple[tuple[str, ...], str, str], ...]] = (
-    (("paragraphs",), "reading comprehension (SQuAD's form)", "PaddleNLP trains models for it"),
-    (("qas",), "reading comprehension (SQuAD's form)", "PaddleNLP trains models for it"),
-    (("answer_start",), "reading comprehension (SQuAD's form)", "PaddleNLP trains models for it"),
-    (("context", "question", "answers"), "reading comprehension (SQuAD's form)", "PaddleNLP trains models for it"),
     (("question", "choice", "answer"), "reading comprehension (C3's form)", "PaddleNLP trains models for it"),
     (("content", "candidates"), "cloze tests (ChID's form)", "PaddleNLP trains models for it"),
     (("span1_text", "span2_text"), "coreference (WSC's form)", "PaddleNLP trains models for it"),
@@ -81,10 +77,10 @@ def records(rows: Rows, file: Path) -> Iterator[tuple[int, Record | RowError]]:
                 raise read
             yield line, read
             continue
-        record = _flat(read)
-        target = record.get("target")
-        refuse_others(line, {**record, **target} if isinstance(target, dict) else record, file)
-        yield line, record
+        for record in _flat(read):
+            target = record.get("target")
+            refuse_others(line, {**record, **target} if isinstance(target, dict) else record, file)
+            yield line, record
 
 
 def refuse_others(line: int, names: Collection[str], file: Path) -> None:
@@ -204,14 +200,22 @@ class Annotated(dict[str, Any]):
         self.disputed = [key for key in found if len(found[key]) > 1 or 0 < times[key] < len(annotations)]
 
 
-def _flat(record: Record) -> Record:
-    """A task of Label Studio's JSON flat; any other record as it is."""
+def _flat(record: Record) -> Iterator[Record]:
+    """A task of Label Studio's JSON, or the questions of SQuAD's with their texts, flat; other records as they are."""
     data, annotations = record.get("data"), record.get("annotations", record.get("completions"))
+    paragraphs, questions = record.get("paragraphs"), record.get("qas")
+    if isinstance(paragraphs, list) and all(isinstance(one, dict) for one in paragraphs):
+        yield from itertools.chain.from_iterable(map(_flat, paragraphs))
+        return
+    if isinstance(questions, list) and all(isinstance(one, dict) for one in questions):
+        yield from ({"context": record.get("context"), **one} for one in questions)
+        return
     if not isinstance(data, dict) or not isinstance(annotations, list):
-        return record
+        yield record
+        return
     done = [one for one in annotations if isinstance(one, dict) and not one.get("was_cancelled")]
     free = functools.cache(lambda key: _free(key, data))  # of many annotations
-    return Annotated(data, [_results(one, free) for one in done])
+    yield Annotated(data, [_results(one, free) for one in done])
 
 
 def _results(annotation: Record, free: Callable[[str], str]) -> dict[str, list[Any]]:

@@ -189,6 +189,8 @@ def _uniform(split: SplitFacts) -> str | None:
     """The finding if all rows of a split have the same answer; None if they differ."""
     if len(split) and bool((split.answers != split.answers[0]).any()):
         return None
+    if split.task.per_token and split.labels:  # the same place in every text is a matter of the texts
+        return None
     if len(split.labels) == 1:
         return message("found.same_label", split=split.name, label=shortened(split.labels[0]))
     if split.task.labelled and not split.labels:
@@ -367,6 +369,12 @@ def _check_leak(split: SplitFacts, source: SplitFacts, leaks: Choice) -> None:
         reason = message("found.near_leak", share=_share(int(similar), split), examples=examples, **about)
         first = int(split.lines[np.argmax(alike >= 0)])
         split.log.add(f"near leak from {source.name}", "warning", first, reason, fix)
+    if split.task.in_second:
+        shared = _matches(split.groups, source.groups)
+        if count := np.count_nonzero(shared >= 0):
+            reason = message("found.shared_text", share=_share(int(count), split), source=source.name)
+            first = int(split.lines[np.argmax(shared >= 0)])
+            split.log.add(f"texts of {source.name}", "warning", first, reason, message("found.split_by_text"))
 
 
 def _matches(digests: NDArray[np.uint64], source: NDArray[np.uint64]) -> _Indices:

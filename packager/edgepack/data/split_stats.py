@@ -22,7 +22,7 @@ from edgepack.errors import StageFailedError
 from edgepack.recipe.finding_log import FindingLog
 from edgepack.recipe.findings import errors
 from edgepack.recipe.model import Columns, LabelSeparator, SplitName
-from edgepack.util.text_digests import digest, digests
+from edgepack.util.text_digests import digest, digests, normalise
 from edgepack_runtime.rows.formats import RowFormat
 from edgepack_runtime.schema.maxima import MAX_LABELS
 from edgepack_runtime.tasks.task import Task
@@ -49,6 +49,7 @@ class SplitFacts:
     numbers: array[float] = field(default_factory=lambda: array("d"))  # answers of rows whose answers are numbers
     _exact: bytearray = field(default_factory=bytearray)
     _normalised: bytearray = field(default_factory=bytearray)
+    _seconds: bytearray = field(default_factory=bytearray)  # digests of second texts that hold the answers
     _answers: bytearray = field(default_factory=bytearray)
     _lines: array[int] = field(default_factory=lambda: array("Q"))
     _label_ids: array[int] = field(default_factory=lambda: array("H"))
@@ -71,13 +72,15 @@ class SplitFacts:
         exact, normalised = digests(row.text, row.text_pair)
         self._exact += exact
         self._normalised += normalised
+        if self.task.in_second:
+            self._seconds += digest(normalise(row.text_pair or ""))
         self._lines.append(line)
         self._label_ids.append(self._ids.setdefault(names[0] if names else "", len(self._ids)))
         if not isinstance(row.label, str):
             self._answers += digest(json.dumps(row.label))
-            if not self.task.labelled:
+            if isinstance(row.label, float):
                 self.numbers.append(row.label)
-            else:
+            elif self.task.labelled:
                 self.most_labels = max(self.most_labels, len(row.label))
                 self.all_labels += len(row.label)
         return True
@@ -109,6 +112,16 @@ class SplitFacts:
     def normalised(self) -> NDArray[np.uint64]:
         """Digest of each normalised text, shape (rows,); 0 where it has fewer than MIN_NORMALISED characters."""
         return np.frombuffer(self._normalised, "<u8")
+
+    @property
+    def groups(self) -> NDArray[np.uint64]:
+        """A digest that rows share which belong into one split, shape (rows,).
+
+        Of the second text if it holds the answers; else of the normalised text, or of the text if that is short.
+        """
+        if self.task.in_second:
+            return np.frombuffer(self._seconds, "<u8")
+        return np.where(self.normalised != 0, self.normalised, self.exact)
 
     @property
     def lines(self) -> NDArray[np.uint64]:

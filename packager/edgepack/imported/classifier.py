@@ -154,7 +154,9 @@ class ClassifierStage(Stage[ExportArtifact]):
         encoding = Encoding(tokenizer, config, None, "truncate")
         rows = data.read("test")
         batches = [_arrays(encoding, [row]) for row in rows[:MOST_RUNS]]
-        graph, apart = _graph(self.section.graph, batches, tokenizer.pad_id, order, out, progress)
+        graph, apart = _graph(
+            self.section.graph, batches, tokenizer.pad_id, order, data.text_task.in_second, out, progress
+        )
         precision = precision_of(graph)
         if precision != "float32" and self.quantize.method == "ptq":
             raise StageFailedError(f"graphs: the graph is {SHORT[precision]} already", fix="remove `quantize`")
@@ -206,6 +208,7 @@ def _graph(
     batches: Sequence[tuple[Array, Array]],
     pad_id: int,
     order: Sequence[int] | None,
+    ends: bool,
     out: Path,
     progress: Progress,
 ) -> tuple[onnx.ModelProto, float | None]:
@@ -214,7 +217,7 @@ def _graph(
         raw = Path(scratch) / MODEL_NAME
         paddle = conversion.write(source, raw, progress)
         model = onnx.load(str(raw))
-        imported = ImportedClassifier(model)
+        imported = ImportedClassifier(model, ends=ends)
         apart = None
         if paddle is not None:
             session = conversion.session(raw)

@@ -1,7 +1,7 @@
 """Imported classifiers of texts, as the runtime reads them: `input_ids` and perhaps `token_type_ids` to `logits`.
 
 Nodes around the imported graph do the rest: they compute the attention mask from the ids, take the input of a final
-softmax, and put the tag `O` first.
+softmax, put the tag `O` first, and join the start and the end of an answer.
 """
 
 from __future__ import annotations
@@ -34,6 +34,10 @@ _AXES: Final = ("texts", "tokens")
 class ImportedClassifier:
     """The inputs and the output of a given graph.
 
+    Args:
+        model: the graph.
+        ends: whether it may give the start and the end of an answer as two outputs, each of shape (texts, tokens).
+
     Attributes:
         names: what an input is for (IDS, TYPES, MASK) -> its name in the graph.
 
@@ -41,12 +45,12 @@ class ImportedClassifier:
         StageFailedError: an input is unknown, a shape is fixed, or it is not clear which output has the logits.
     """
 
-    def __init__(self, model: onnx.ModelProto) -> None:
+    def __init__(self, model: onnx.ModelProto, *, ends: bool = False) -> None:
         constants = {item.name for item in model.graph.initializer}
         self._model = model
         self._inputs = {value.name: value for value in model.graph.input if value.name not in constants}
         self.names = _roles(list(self._inputs))
-        self._output = _output(model.graph.output)
+        self._outputs = _outputs(model.graph.output, ends)
         for name in self.names.values():
             _require_any_size(self._inputs[name])
 
@@ -80,19 +84,29 @@ class ImportedClassifier:
             else:
                 inputs.append(helper.make_tensor_value_info(role, TensorProto.INT64, _AXES))
             before.append(helper.make_node("Cast", [tensor], [given], to=_type(self._inputs[name])))
-        after, (logits, cast) = [], _before_probabilities(GraphView(made), _PREFIX + self._output.name)
+        view, after = GraphView(made), []
+        found = [_before_probabilities(view, _PREFIX + value.name) for value in self._outputs]
+        logits, cast = found[0]
+        if len(found) > 1:
+            graph.initializer.append(onnx.numpy_helper.from_array(np.array([0, 0, 1], np.int64), "each"))
+            names = [f"end_{number}" for number in range(len(found))]
+            after += [
+                helper.make_node("Reshape", [one, "each"], [name]) for (one, _), name in zip(found, names, strict=True)
+            ]
+            after.append(helper.make_node("Concat", names, ["ends"], axis=-1))
+            logits, cast = "ends", any(cast for _, cast in found)
         if order is not None:
             graph.initializer.append(onnx.numpy_helper.from_array(np.array(order, np.int64), "order"))
             after.append(helper.make_node("Gather", [logits, "order"], ["in_order"], axis=-1))
             logits = "in_order"
-        if cast or _type(self._output) != TensorProto.FLOAT:
+        if cast or _type(self._outputs[0]) != TensorProto.FLOAT:
             after.append(helper.make_node("Cast", [logits], [OUTPUT], to=TensorProto.FLOAT))
         else:
             after.append(helper.make_node("Identity", [logits], [OUTPUT]))
         nodes = [*before, *graph.node, *after]
         fed = {_PREFIX + name for name in self._inputs}
         kept = [value for value in graph.input if value.name not in fed]
-        rank = len(self._output.type.tensor_type.shape.dim) or 2
+        rank = (len(self._outputs[0].type.tensor_type.shape.dim) or 2) + (len(found) > 1)
         result = helper.make_tensor_value_info(OUTPUT, TensorProto.FLOAT, [*_AXES[: rank - 1], "labels"])
         for field, values in ((graph.node, nodes), (graph.input, [*kept, *inputs]), (graph.output, [result])):
             values = [type(value).FromString(value.SerializeToString()) for value in values]
@@ -128,7 +142,10 @@ def _roles(inputs: Sequence[str]) -> dict[str, str]:
     return {role: found[role] for role in _NAMES if role in found}
 
 
-def _output(outputs: Sequence[onnx.ValueInfoProto]) -> onnx.ValueInfoProto:
+def _outputs(outputs: Sequence[onnx.ValueInfoProto], ends: bool) -> Sequence[onnx.ValueInfoProto]:
+    if ends and len(outputs) == 2:
+        # In PaddleNLP's and Hugging Face's models the start is the first.
+        return sorted(outputs, key=lambda value: "end" in value.name)
     named = [value for value in outputs if OUTPUT in value.name]
     if len(named or outputs) != 1:
         raise StageFailedError(
@@ -136,7 +153,7 @@ def _output(outputs: Sequence[onnx.ValueInfoProto]) -> onnx.ValueInfoProto:
             why=f"it is not clear which of them has a number for each label: none is called {OUTPUT}",
             fix="export it with that output alone",
         )
-    return (named or outputs)[0]
+    return [(named or outputs)[0]]
 
 
 def _require_any_size(value: onnx.ValueInfoProto) -> None:

@@ -72,6 +72,11 @@ class Columns(Section):
         None,
         description="Column of slots: `{slot: its text}`, or spans. The default for intents with slots is `slots`.",
     )
+    answers: str | None = Field(
+        None,
+        description="Column of the answers to a question (`text`) in a text (`text_pair`): a text, a list of texts, or "
+        "SQuAD's `{text, answer_start}`; empty where there is none. The default for reading is `answers`.",
+    )
     tokens: str | None = Field(None, description="Instead of `text` and `spans`: column of JSON lists of tokens.")
     tags: str | None = Field(None, description="Column of JSON lists with a BIO or BIOES tag for each token.")
     _place: str = PrivateAttr("")  # `recipe.yaml:12`, for findings about a table; empty if no file has this section

@@ -21,6 +21,7 @@ from edgepack.util import confined_files
 from edgepack_runtime.bundle.model_config import BERT, ERNIE, VOCAB_NAME
 from edgepack_runtime.schema.maxima import MAX_LABELS, MAX_TOKENS
 from edgepack_runtime.tasks.number import NUMBER_LABELS
+from edgepack_runtime.tasks.reading import START_END
 from edgepack_runtime.util.fs import read_regular
 
 OLD_CONFIG: Final = "model_config.json"  # of PaddleNLP before 2.5
@@ -37,7 +38,7 @@ _ADAPTERS: Final = (
 )  # fmt: skip
 _TENSORFLOW: Final = ("tf_model.h5", "saved_model.pb", "*/*/saved_model.pb", "flax_model.msgpack", "*.ckpt*.index")
 _GRAPHS: Final = ("*.pdiparams", "*.pdmodel", "*.onnx")
-_KIND: Final = re.compile(r"(?:WidthPruned)?(?:Bert|Ernie)For(Sequence|Token)Classification")
+_KIND: Final = re.compile(r"(?:WidthPruned)?(?:Bert|Ernie)For(?:(Sequence|Token)Classification|QuestionAnswering)")
 _HEADLESS: Final = re.compile(r"\w*(?:Model|ForMaskedLM|ForPretraining|ForPreTraining)")
 _PLACEHOLDER: Final = re.compile(r"LABEL_\d+")
 _MAX_HEADER_BYTES: Final = 2**24  # of a .safetensors: names and shapes
@@ -53,6 +54,7 @@ class TrainedFolder:
         fields: keys of config.json; of PaddleNLP's older file the same keys, and `num_labels`.
         per_token, multi_label: None if the folder does not say.
         is_number: whether its only output is a number (regression).
+        is_reading: whether its outputs are start and end of an answer.
         labels: in the order of the outputs; None if the folder does not name them. `labels_from` is where.
         outputs: the number of labels; None if the folder does not say.
         positions: the most tokens that the model can read; 0 if unknown.
@@ -67,6 +69,7 @@ class TrainedFolder:
     per_token: bool | None = None
     multi_label: bool | None = None
     is_number: bool = False
+    is_reading: bool = False
     labels: tuple[str, ...] | None = None
     labels_from: str = ""
     outputs: int | None = None
@@ -74,6 +77,11 @@ class TrainedFolder:
     max_length: int = 0
     tokenizer: str = ERNIE
     problems: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def is_labelled(self) -> bool:
+        """Whether its outputs are labels."""
+        return not self.is_number and not self.is_reading
 
     @property
     def files(self) -> list[Path]:
@@ -110,8 +118,11 @@ def read(folder: Path) -> TrainedFolder:
     problem_type = fields.get("problem_type")
     outputs, named = _outputs(fields)
     labels, source = named, CONFIG_FILE
-    is_number = problem_type == "regression" or outputs == 1
-    if is_number:
+    is_reading = kind is not None and kind[1] is None
+    is_number = not is_reading and (problem_type == "regression" or outputs == 1)
+    if is_reading:
+        labels, outputs = START_END, len(START_END)
+    elif is_number:
         labels, outputs = NUMBER_LABELS, 1
     elif named is None or all(map(_PLACEHOLDER.fullmatch, named)):
         labels, source = _labels_of_files(folder)
@@ -121,9 +132,10 @@ def read(folder: Path) -> TrainedFolder:
         weights,
         is_paddle,
         fields,
-        per_token=None if kind is None else kind[1] == "Token",
+        per_token=None if kind is None else kind[1] != "Sequence",
         multi_label=None if problem_type is None else problem_type == "multi_label_classification",
         is_number=is_number,
+        is_reading=is_reading,
         labels=labels,
         labels_from=source,
         outputs=outputs if outputs is not None or labels is None else len(labels),
@@ -205,8 +217,8 @@ def _problems(
         else:
             yield (
                 f"`architectures` is {name[:80]}",
-                "give one of BertFor... or ErnieFor...SequenceClassification or ...TokenClassification; or export this "
-                "one to ONNX (docs/how-to/your-own-classifier.md)",
+                "give one of BertFor... or ErnieFor...SequenceClassification, ...TokenClassification or "
+                "...QuestionAnswering; or export this one to ONNX (docs/how-to/your-own-classifier.md)",
             )
     problems = huggingface_config.paddle_problems(fields) if is_paddle else huggingface_config.config_problems(fields)
     if is_paddle and shape_of_config(fields) is None:

@@ -42,15 +42,15 @@ def with_settings(recipe: FolderRecipe) -> FolderRecipe:
 def _task(recipe: FolderRecipe, found: TrainedFolder) -> TaskName:
     if "task" in recipe.model_fields_set:
         return recipe.task
-    pairs = or_none(recipe.data.columns, "text_pair") is not None and not found.per_token
-    wanted = (bool(found.per_token), not found.is_number, pairs)
+    pairs = found.is_reading or (or_none(recipe.data.columns, "text_pair") is not None and not found.per_token)
+    wanted = (bool(found.per_token), found.is_labelled, pairs)
     kinds = ((name, task_by_name(name)) for name in TASK_NAMES)
     return next(name for name, task in kinds if (task.per_token, task.labelled, task.pairs) == wanted)
 
 
 def _labels(recipe: FolderRecipe, found: TrainedFolder) -> Any:
     labels = recipe.model.labels
-    if labels is None or found.is_number:
+    if labels is None or not found.is_labelled:
         return found.labels
     if isinstance(labels, str):
         with suppress(OSError, ValueError):
@@ -70,11 +70,12 @@ def check_folder(recipe: FolderRecipe) -> Iterator[Problem]:
         yield _FOLDER, reason, fix
     if found.weights is None:
         return
-    if found.is_number == task_by_name(recipe.task).labelled:
+    task = task_by_name(recipe.task)
+    if (found.is_labelled, found.is_reading) != (task.labelled, task.in_second):
         what = f"it is {recipe.task}, and config.json says that the model gives "
-        what += "one number (regression)" if found.is_number else "labels"
+        what += "one number (regression)" if found.is_number else "an answer" if found.is_reading else "labels"
         yield ("task",), what, "remove `task`, or give the folder of a model of this task"
-    elif found.per_token is not None and found.per_token != task_by_name(recipe.task).per_token:
+    elif found.per_token is not None and found.per_token != task.per_token:
         what = f"it is {recipe.task}, and `architectures` of config.json is {found.fields['architectures'][0]}"
         yield ("task",), what, "remove `task`, or give the folder of a model of this task"
     elif found.multi_label is not None and found.multi_label != recipe.data.columns.text_task.multi_label:

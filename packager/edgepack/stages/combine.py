@@ -40,8 +40,8 @@ from edgepack.stages import keys
 from edgepack.stages.chain import Candidates
 from edgepack.stages.linear import LinearStage
 from edgepack.stages.stage import Context, Input, Stage
-from edgepack.tasks.registry import task_of_data
-from edgepack.tasks.task import Array, TrainingTask
+from edgepack.tasks.registry import linear_task_of_data
+from edgepack.tasks.task import Array, LinearTask
 from edgepack_runtime.bundle.model_config import LINEAR_NAME, weight_bytes
 from edgepack_runtime.inference.linear import LinearModel
 from edgepack_runtime.schema.figures import quantity
@@ -69,9 +69,9 @@ class Scored:
     judge: Judge
 
     @property
-    def task(self) -> TrainingTask:
+    def task(self) -> LinearTask:
         """How sums of logits are fitted."""
-        return task_of_data(self.data)
+        return linear_task_of_data(self.data)
 
     def answers(self, logits: Float) -> list[Answer]:
         """The answers of logits."""
@@ -190,7 +190,7 @@ def _scored(
 
     def scored(split: Split) -> Scored:
         rows = data.read(split)
-        truths = task_of_data(data).truths(rows)
+        truths = linear_task_of_data(data).truths(rows)
         ours = evaluation.batch_logits(predictor, rows, f"encoder on {split}", progress)
         reference = None
         if gates.accuracy is not None and gates.accuracy.max_drop_points is not None:

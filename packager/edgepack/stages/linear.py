@@ -13,7 +13,7 @@ from edgepack.artifacts import DataArtifact, LinearArtifact
 from edgepack.errors import StageFailedError
 from edgepack.stages import keys
 from edgepack.stages.stage import Context, Input, Stage
-from edgepack.tasks.registry import task_of_data
+from edgepack.tasks.registry import linear_task_of_data
 from edgepack.util.text import counted, metric_name
 from edgepack_runtime.bundle.model_config import LINEAR_NAME
 from edgepack_runtime.inference.linear import LinearModel
@@ -74,7 +74,7 @@ def _fitted(data: DataArtifact) -> Fit:
 
     train, dev = linear.sample(data.read("train"), data.rows["train"]), data.read("dev")
     try:
-        return linear.fit(task_of_data(data), train, dev)
+        return linear.fit(linear_task_of_data(data), train, dev)
     except ValueError as error:  # no n-gram occurs in two of many training rows
         raise StageFailedError(
             "linear: no model can be fitted", why=str(error), fix="give more rows, or set `linear: off`"

@@ -12,7 +12,7 @@ from edgepack.artifacts import NO_SCALE, Row, Scale
 from edgepack.calibration import Reliability, ScoreCalibration
 from edgepack.tasks.task import Array, Float
 from edgepack_runtime.stats.metrics import Answer
-from edgepack_runtime.tasks.task import Task
+from edgepack_runtime.tasks.task import Part, Task
 
 _SEED: Final = 0
 
@@ -47,6 +47,9 @@ class Classification:
     ) -> ScoreCalibration | None:
         dev_units, test_units = calibration.units(dev, dev_targets), calibration.units(test, test_targets)
         return calibration.calibrate(dev_units, test_units, multi_label=self.device.multi_label)
+
+    def answer(self, parts: Sequence[Part], row: Row) -> Answer:
+        return self.device.predict(self.labels, parts, row.item).answer
 
     def truths(self, rows: Sequence[Row]) -> Array:
         """Whether a row has a label; labels that the model does not have are left out."""

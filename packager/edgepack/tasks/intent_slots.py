@@ -11,13 +11,13 @@ from edgepack.recipe.finding_log import FindingLog
 from edgepack.recipe.model import Columns, LabelSeparator
 from edgepack.tasks.cells import label_of, text_of
 from edgepack.tasks.labelled_spans import LabelledSpans, are_spans, spans_in
-from edgepack.tasks.task import UNLABELLED, Array, Encoded, Float, MakeRow, Objective, Values
+from edgepack.tasks.task import UNLABELLED, Array, Encoded, MakeRow, Objective, Values
 from edgepack.util.text_digests import shortened
 from edgepack_runtime.rows.label_cells import parsed
 from edgepack_runtime.stats.metrics import Answer
 from edgepack_runtime.tasks.intent_slots import INTENT
 from edgepack_runtime.tasks.registry import INTENT_SLOTS, task_by_name
-from edgepack_runtime.tasks.task import Part, Task
+from edgepack_runtime.tasks.task import Task
 from edgepack_runtime.util.spans import Span, tags_of_spans
 
 
@@ -50,10 +50,6 @@ class IntentSlots(LabelledSpans):
         from edgepack.tasks.losses import IntentLoss, balanced_weights
 
         return IntentLoss(balanced_weights(targets, len(self.labels)) if balanced else None)
-
-    def answer(self, logits: Float, row: Row, encoded: Encoded) -> Answer:
-        part = Part(logits.tolist(), 1)
-        return self.device.predict(self.labels, [part], encoded.offsets, row.text).answer
 
 
 def _row(line: int, values: Values, log: FindingLog) -> Row | None:

@@ -15,11 +15,10 @@ from edgepack.recipe.model import Columns, LabelSeparator
 from edgepack.tasks.cells import json_list, label_of, text_of
 from edgepack.tasks.classification import Classification
 from edgepack.tasks.tags import TagReader
-from edgepack.tasks.task import NO_UNIT, UNLABELLED, Array, Encoded, Float, MakeRow, Objective, Values
+from edgepack.tasks.task import NO_UNIT, UNLABELLED, Array, Encoded, MakeRow, Objective, Values
 from edgepack.util.text_digests import shortened
 from edgepack_runtime.rows.label_cells import parsed
 from edgepack_runtime.stats.metrics import Answer
-from edgepack_runtime.tasks import labelled_spans
 from edgepack_runtime.tasks.registry import TOKENS, task_by_name
 from edgepack_runtime.tasks.task import Task
 from edgepack_runtime.util.spans import Span, spans_of_tags, tags_of_spans
@@ -59,9 +58,6 @@ class LabelledSpans(Classification):
         from edgepack.tasks.losses import TokenLoss, balanced_weights
 
         return TokenLoss(balanced_weights(targets, len(self.labels)) if balanced else None)
-
-    def answer(self, logits: Float, row: Row, encoded: Encoded) -> Answer:
-        return labelled_spans.spans(self.labels, logits.tolist(), encoded.offsets, row.text).answer  # logits (T, C)
 
 
 def _spans_of(answer: Answer) -> Any:

@@ -135,6 +135,41 @@ class IntentLoss(TokenLoss):
         return tokens + max(1, tokens)
 
 
+class SpanLoss:
+    """A start and an end per row: logits (B, T, 2), targets (B, T, 2) of 1 at them and 0 at other tokens of the text.
+
+    Each is a softmax over the tokens that may be one; those that may not, and padding, are NO_UNIT. Units are 2 B: the
+    starts of all rows, then their ends.
+    """
+
+    def collate(self, targets: list[Array], tokens: int) -> Array:
+        filler = NO_UNIT if targets[0].dtype.kind == "i" else _NO_TOKEN
+        made = np.full((len(targets), tokens, 2), filler, dtype=targets[0].dtype)
+        for index, row in enumerate(targets):
+            made[index, : len(row)] = row
+        return made
+
+    def units(self, targets: Any) -> tuple[Any, Any]:
+        known = (targets.max(axis=1) == 1).astype("float32").flatten()  # (B, 2) -> (2 B,)
+        return paddle.ones_like(known), known
+
+    def count(self, target: Array) -> int:
+        return 2
+
+    def hard(self, scores: Any, targets: Any) -> Any:
+        allowed = paddle.where(targets == NO_UNIT, paddle.full_like(scores, _NO_TOKEN), scores)
+        wanted = (targets == 1).astype("float32")
+        return -(wanted * F.log_softmax(allowed, axis=1)).sum(axis=1).flatten()  # (2 B,)
+
+    def soft(self, scores: Any, teacher: Any, temperature: float) -> Any:
+        ours = paddle.where(teacher == _NO_TOKEN, paddle.full_like(scores, _NO_TOKEN), scores)
+        theirs, ours = (logits.transpose([0, 2, 1]).flatten(0, 1) for logits in (teacher, ours))  # (2 B, T)
+        return _divergence(ours, theirs, temperature)
+
+
+_NO_TOKEN = -1e4  # logit of padding: its probability is 0, also in float16
+
+
 def balanced_weights(targets: Sequence[Array], classes: int) -> Float:
     """Weights (C,) that give every class the same total: n / (C' x n_c) for the C' classes that occur.
 

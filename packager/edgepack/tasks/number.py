@@ -19,7 +19,7 @@ from edgepack_runtime.rows.label_cells import NO_AGREEMENT, NOTHING_WRITTEN, num
 from edgepack_runtime.stats.metrics import Answer
 from edgepack_runtime.tasks.number import MOST
 from edgepack_runtime.tasks.registry import NUMBER, NUMBER_OF_PAIR, task_by_name
-from edgepack_runtime.tasks.task import Task
+from edgepack_runtime.tasks.task import Part, Task
 
 
 class Number:
@@ -63,8 +63,8 @@ class Number:
     def calibrated(self, *logits_and_targets: Any) -> None:
         """None: numbers are no probabilities."""
 
-    def answer(self, logits: Float, row: Row, encoded: Encoded) -> float:
-        return float(logits[0]) * self.scale.factor + self.scale.shift
+    def answer(self, parts: Sequence[Part], row: Row) -> float:
+        return float(parts[0].logits[0]) * self.scale.factor + self.scale.shift
 
     def truths(self, rows: Sequence[Row]) -> Array:
         return np.array([[row.label] for row in rows], np.float64)

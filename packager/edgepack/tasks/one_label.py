@@ -12,9 +12,7 @@ from edgepack.recipe.finding_log import FindingLog
 from edgepack.recipe.model import Columns, LabelSeparator
 from edgepack.tasks.cells import label_of, texts_of
 from edgepack.tasks.classification import Classification
-from edgepack.tasks.task import UNLABELLED, Array, Encoded, Float, MakeRow, Objective, Values
-from edgepack_runtime.stats.metrics import Answer
-from edgepack_runtime.tasks.one_label import one_label
+from edgepack.tasks.task import UNLABELLED, Array, Encoded, MakeRow, Objective, Values
 from edgepack_runtime.tasks.registry import ONE_TEXT, PAIR, task_by_name
 from edgepack_runtime.tasks.task import Task
 
@@ -39,9 +37,6 @@ class OneLabel(Classification):
         from edgepack.tasks.losses import SoftmaxLoss, balanced_weights
 
         return SoftmaxLoss(balanced_weights(targets, len(self.labels)) if balanced else None)
-
-    def answer(self, logits: Float, row: Row, encoded: Encoded) -> Answer:
-        return one_label(self.labels, logits.tolist()).answer
 
 
 class OneLabelOfPair(OneLabel):

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any, Final
+from typing import Any, Final, cast
 
-from edgepack.artifacts import DataArtifact, Row, Scale
+from edgepack.artifacts import NO_SCALE, DataArtifact, Row, Scale
 from edgepack.recipe.model import Columns, LabelSeparator
 from edgepack.tasks.intent_slots import IntentSlots
 from edgepack.tasks.labelled_spans import LabelledSpans
 from edgepack.tasks.number import Number, NumberOfPair
 from edgepack.tasks.one_label import OneLabel, OneLabelOfPair
+from edgepack.tasks.reading import Reading
 from edgepack.tasks.several_labels import SeveralLabels, SeveralLabelsOfPair
-from edgepack.tasks.task import MakeRow, TrainingTask
+from edgepack.tasks.task import LinearTask, MakeRow, TrainingTask
 from edgepack_runtime.stats.metrics import Answer
 from edgepack_runtime.tasks.task import Task
 
@@ -23,6 +24,7 @@ _TASKS: Final[tuple[type[TrainingTask], ...]] = (
     SeveralLabelsOfPair,
     LabelledSpans,
     IntentSlots,
+    Reading,
     Number,
     NumberOfPair,
 )
@@ -39,6 +41,16 @@ def values(task: Task, answer: Answer) -> dict[str, Any]:
 def task_of_data(data: DataArtifact) -> TrainingTask:
     """The task of a data set, with the labels of its model."""
     return training_task(data.text_task, data.model_labels, data.scale)
+
+
+def linear_task_of_data(data: DataArtifact) -> LinearTask:
+    """The same, for a data set whose task is `linear`."""
+    return cast(LinearTask, task_of_data(data))
+
+
+def linear_task(task: Task, labels: tuple[str, ...]) -> LinearTask:
+    """The training side of a task that is `linear`."""
+    return cast(LinearTask, training_task(task, labels, NO_SCALE))
 
 
 def training_task(task: Task, labels: tuple[str, ...], scale: Scale) -> TrainingTask:

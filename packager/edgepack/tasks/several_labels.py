@@ -14,12 +14,10 @@ from edgepack.recipe.finding_log import FindingLog
 from edgepack.recipe.model import Columns, LabelSeparator
 from edgepack.tasks.cells import label_of, texts_of
 from edgepack.tasks.classification import Classification
-from edgepack.tasks.task import UNLABELLED, Array, Encoded, Float, MakeRow, Objective, Values
+from edgepack.tasks.task import UNLABELLED, Array, Encoded, MakeRow, Objective, Values
 from edgepack.util.text_digests import shortened
 from edgepack_runtime.rows.label_cells import NOTHING_WRITTEN, labels_in
-from edgepack_runtime.stats.metrics import Answer
 from edgepack_runtime.tasks.registry import ONE_TEXT, PAIR, task_by_name
-from edgepack_runtime.tasks.several_labels import several_labels
 from edgepack_runtime.tasks.task import Task
 
 
@@ -50,9 +48,6 @@ class SeveralLabels(Classification):
         from edgepack.tasks.losses import SigmoidLoss
 
         return SigmoidLoss()
-
-    def answer(self, logits: Float, row: Row, encoded: Encoded) -> Answer:
-        return several_labels(self.labels, logits.tolist()).answer
 
 
 class SeveralLabelsOfPair(SeveralLabels):

@@ -18,7 +18,7 @@ from edgepack.calibration import Reliability, ScoreCalibration
 from edgepack.recipe.finding_log import FindingLog
 from edgepack.recipe.model import Columns, LabelSeparator
 from edgepack_runtime.stats.metrics import Answer
-from edgepack_runtime.tasks.task import Task
+from edgepack_runtime.tasks.task import Part, Task
 
 Array = npt.NDArray[Any]
 Float = npt.NDArray[np.float32]
@@ -33,7 +33,7 @@ MakeRow = Callable[[int, Values, FindingLog], "Row | None"]  # with the line fro
 class Encoded:
     """One row as token ids and token types (1 in the second text of a pair, else 0), of equal length.
 
-    `offsets` has start and end of each token in characters if the task is `per_token`.
+    `offsets` has start and end of each token in characters if the task is `per_token`, as in `Part`.
     """
 
     ids: Sequence[int]
@@ -69,17 +69,11 @@ class TrainingTask(Protocol):
     A network learns in a unit in which answers have mean 0 and deviation 1; `scale` leads from there to that of the
     rows, and becomes part of the head when the training has ended. Labels have no unit.
 
-    The second half of the methods is for models whose answers are a linear function of something: the linear model on
-    characters, and the weighted sum of it and the encoder. Their logits are in the unit of the rows. Shapes: R rows, C
-    logits.
-
     Attributes:
         labels: the meanings of the logits, in order.
-        strengths: those of the regularisation of a linear model that are tried.
     """
 
     device: ClassVar[Task]
-    strengths: ClassVar[Sequence[float]]
     labels: tuple[str, ...]
     scale: Scale
 
@@ -101,7 +95,7 @@ class TrainingTask(Protocol):
         """The scale of training rows."""
 
     def target(self, row: Row, encoded: Encoded) -> Array:
-        """The target of a labelled row."""
+        """The target of a labelled row, or of one of its windows."""
 
     def unlabelled(self, encoded: Encoded) -> Array:
         """The target of a row without a label."""
@@ -125,17 +119,30 @@ class TrainingTask(Protocol):
             dev, test: logits of each row, (C,) or (T, C).
         """
 
-    def answer(self, logits: Float, row: Row, encoded: Encoded) -> Answer:
-        """The answer of the logits of one row, without padding, computed by the device's code."""
+    def answer(self, parts: Sequence[Part], row: Row) -> Answer:
+        """The answer to one row, computed by the device's code: of its only part, or of those of its windows."""
+
+    def fitted(self, logits: Array, truths: Array) -> Scale:
+        """The scale of logits (R, C) that explains the truths best; it changes no order of answers."""
+
+
+class LinearTask(TrainingTask, Protocol):
+    """A task for models whose answers are a linear function of something.
+
+    They are the linear model on characters, and the weighted sum of it and the encoder. Their logits are in the unit of
+    the rows. Shapes: R rows, C logits.
+
+    Attributes:
+        strengths: those of the regularisation of a linear model that are tried.
+    """
+
+    strengths: ClassVar[Sequence[float]]
 
     def truths(self, rows: Sequence[Row]) -> Array:
         """What logits should say, (R, C)."""
 
     def vectors(self, features: Any, rows: Sequence[Row], strength: float) -> tuple[Array, Array]:
         """Weights (F, C) and biases (C,) of a linear model, from sparse features (R, F)."""
-
-    def fitted(self, logits: Array, truths: Array) -> Scale:
-        """The scale of logits (R, C) that explains the truths best; it changes no order of answers."""
 
     def loss(self, logits: Array, truths: Array) -> float:
         """How badly logits (R, C) explain the truths."""

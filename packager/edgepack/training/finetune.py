@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
 from typing import Final
 
@@ -33,6 +34,7 @@ from edgepack.training.trainer import Trained, TrainingRun, train
 from edgepack.util.text import counted
 from edgepack_runtime.bundle.model_config import VOCAB_NAME
 from edgepack_runtime.stats.metrics import Answer
+from edgepack_runtime.tasks.task import Part
 
 _MORE_EPOCHS: Final = 2.5  # factor of the epochs to try after a training that learnt nothing
 
@@ -178,11 +180,25 @@ def _answered(
     classifier: Classifier, task: TrainingTask, rows: Sequence[Row], progress: Progress, label: str
 ) -> tuple[list[Answer], list[Float], list[Array]]:
     """The classifier's answers to `rows`, with their logits and targets."""
-    encoded = classifier.encode(rows)
-    found = list(logits(classifier, encoded, progress, label))
-    given = [task.answer(*one) for one in zip(found, rows, encoded, strict=True)]
-    targets = [task.target(row, tokens) for row, tokens in zip(rows, encoded, strict=True)]
-    return given, found, targets
+    windows = classifier.windows(rows)
+    found = list(logits(classifier, list(chain.from_iterable(windows)), progress, label))
+    return answers_of(task, rows, windows, found), found, targets_of(task, rows, windows)
+
+
+def answers_of(
+    task: TrainingTask, rows: Sequence[Row], windows: Sequence[Sequence[Encoded]], found: Iterable[Float]
+) -> list[Answer]:
+    """The answer to each row from the logits `found` of all windows, in their order."""
+    logits_of = iter(found)
+    return [
+        task.answer([Part(next(logits_of).tolist(), 1, one.offsets) for one in several], row)
+        for row, several in zip(rows, windows, strict=True)
+    ]
+
+
+def targets_of(task: TrainingTask, rows: Sequence[Row], windows: Sequence[Sequence[Encoded]]) -> list[Array]:
+    """The target of each window."""
+    return [task.target(row, one) for row, several in zip(rows, windows, strict=True) for one in several]
 
 
 def summary(trained: Trained) -> str:
@@ -287,12 +303,12 @@ def examples(
     ranks: Ranks,
 ) -> EncodedRows:
     """The labelled rows; with a teacher, its soft labels, and the unlabelled rows after them."""
-    encoded = classifier.encode(rows)
-    targets = [task.target(row, tokens) for row, tokens in zip(rows, encoded, strict=True)]
+    windows = classifier.windows(rows)
+    encoded, targets = list(chain.from_iterable(windows)), targets_of(task, rows, windows)
     if teacher is None:
         return EncodedRows(encoded, targets)
     unlabelled = data.read("unlabelled") if "unlabelled" in data.rows else []
-    more = classifier.encode(unlabelled)
+    more = list(chain.from_iterable(classifier.windows(unlabelled)))
     targets += [task.unlabelled(tokens) for tokens in more]
     soft = _soft_labels(teacher, [*rows, *unlabelled], [*encoded, *more], progress, ranks)
     return EncodedRows([*encoded, *more], targets, soft)
@@ -302,20 +318,18 @@ def _soft_labels(
     teacher: Classifier, rows: Sequence[Row], ours: Sequence[Encoded], progress: Progress, ranks: Ranks
 ) -> list[Array]:
     """The teacher's logits on every row, with the teacher's tokenizer. Each rank computes its share of the rows."""
-    theirs = teacher.encode(rows)
-    if teacher.task.per_token and any(
-        teacher_row.offsets != student_row.offsets for teacher_row, student_row in zip(theirs, ours, strict=True)
-    ):
+    theirs = list(chain.from_iterable(teacher.windows(rows)))
+    if teacher.task.per_token and [row.offsets for row in theirs] != [row.offsets for row in ours]:
         raise _other_tokens("to learn the label of each token")
     found = list(logits(teacher, ranks.share(theirs), progress, "soft labels"))
     if ranks.count == 1:
         return found
     shares = ranks.all_bytes(b"".join(row.tobytes() for row in found))
-    soft: list[Array] = [np.empty(0, dtype=np.float32)] * len(rows)
+    soft: list[Array] = [np.empty(0, dtype=np.float32)] * len(theirs)
     by_tokens = teacher.task.per_token
     for rank, share in enumerate(shares):
         flat, start = np.frombuffer(share, dtype=np.float32).reshape(-1, len(teacher.labels)), 0
-        for index in range(rank, len(rows), ranks.count):
+        for index in range(rank, len(theirs), ranks.count):
             stop = start + (len(theirs[index]) if by_tokens else 1)
             soft[index] = flat[start:stop] if by_tokens else flat[start]  # (T, C) or (C,)
             start = stop
@@ -344,12 +358,13 @@ class DevScore:
 
     def __init__(self, task: TrainingTask, classifier: Classifier, data: DataArtifact) -> None:
         self._task, self._classifier, self._labels, self._rows = task, classifier, data.labels, data.read("dev")
-        self._encoded = classifier.encode(self._rows)
+        self._windows = classifier.windows(self._rows)
+        self._encoded = list(chain.from_iterable(self._windows))
         self.metric, self.floor = evaluation.value_name(data), evaluation.floor(task.device, self._rows)
 
     def __call__(self) -> float:
         found = logits(self._classifier, self._encoded, SILENT, "dev")
-        answers = [self._task.answer(*one) for one in zip(found, self._rows, self._encoded, strict=True)]
+        answers = answers_of(self._task, self._rows, self._windows, found)
         return evaluation.value(self._task.device, self._rows, answers, self._labels)
 
     def scale(self) -> Scale:
@@ -357,8 +372,8 @@ class DevScore:
 
         A correlation, which selects the epoch, knows no unit.
         """
-        if self._task.device.labelled:
+        if self._task.device.exact:
             return NO_SCALE
         found = np.stack(list(logits(self._classifier, self._encoded, SILENT, "dev")))  # (R, 1)
-        rows = zip(self._rows, self._encoded, strict=True)
-        return self._task.fitted(found, np.array([[self._task.target(*row)] for row in rows], np.float64))
+        targets = targets_of(self._task, self._rows, self._windows)
+        return self._task.fitted(found, np.array([[target] for target in targets], np.float64))

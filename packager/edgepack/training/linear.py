@@ -14,7 +14,7 @@ import numpy as np
 
 from edgepack.artifacts import Row
 from edgepack.data.sampling import Sampler
-from edgepack.tasks.task import Array, TrainingTask
+from edgepack.tasks.task import Array, LinearTask
 from edgepack_runtime.inference import linear
 from edgepack_runtime.util.texts import Item
 
@@ -40,7 +40,7 @@ def sample(rows: Iterable[Row], total: int, most: int = MOST_ROWS) -> list[Row]:
     return [row for row in rows if draw()]
 
 
-def fit(task: TrainingTask, train: Sequence[Row], dev: Sequence[Row]) -> Fit:
+def fit(task: LinearTask, train: Sequence[Row], dev: Sequence[Row]) -> Fit:
     """Fit a model on `train`, with its regularisation and scale chosen on `dev`.
 
     Raises:

@@ -32,6 +32,7 @@ from edgepack.training.models.predict import logits
 from edgepack_runtime.tasks.task import Task
 
 _ENCODER, _HEAD = "ernie.", "classifier."
+_HEAD_OF_ANSWERS: Final = "qa_outputs."  # of transformers' models
 _FAR_BETTER: Final = 0.3  # of macro F1: an order of labels that is that much better is the one of the training
 _UNITS_PER_LABEL: Final = 5  # fewer rows (or tokens) of dev fit some order by chance
 _NO_TRAINING: Final = Usage("cpu", "float32", 0.0, 0.0, 0.0, 1)
@@ -86,6 +87,7 @@ def _network(found: TrainedFolder, given: Sequence[str], labels: Sequence[str], 
     weights = huggingface.read(found.weights, shape)
     if shape is None or parameters_at_once(shape) > sum(weight.nbytes for weight in weights.values()):
         raise _refused(found, f"its config describes another model than {found.weights.name}", _COPY)
+    weights = {name.replace(_HEAD_OF_ANSWERS, _HEAD): weight for name, weight in weights.items()}
     head = weights.get(f"{_HEAD}bias")
     if head is None:
         why = f"{found.weights.name} has no {_HEAD}weight and {_HEAD}bias: it is an encoder without a head"

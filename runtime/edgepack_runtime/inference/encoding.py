@@ -3,20 +3,27 @@
 from __future__ import annotations
 
 import threading
-from typing import Any, List, NamedTuple, Optional, Sequence, Tuple, cast
+from typing import Any, Iterator, List, NamedTuple, Optional, Sequence, Tuple, cast
 
 from edgepack_runtime.bundle.model_config import ModelConfig
 from edgepack_runtime.engine.batch import InputBatch
 from edgepack_runtime.errors import BundleInvalidError, UsageError
 from edgepack_runtime.inference.combined import Combined
 from edgepack_runtime.inference.tokenizer import ErnieTokenizer
-from edgepack_runtime.inference.windows import LONG_TEXTS, TRUNCATE, Window, windows
-from edgepack_runtime.tasks.task import Part, Prediction
+from edgepack_runtime.inference.windows import (
+    ALL_TOKENS,
+    LONG_TEXTS,
+    TRUNCATE,
+    PairWindow,
+    Window,
+    pair_windows,
+    windows,
+)
+from edgepack_runtime.tasks.task import Offsets, Part, Prediction
 from edgepack_runtime.util.texts import Item
 
 _SPECIAL = 2  # [CLS] and [SEP]
-_ALL = 2**53  # tokens: no text has more
-_WHOLE = (Window(0, 0, _ALL),)  # for items of one row
+_WHOLE = (Window(0, 0, ALL_TOKENS),)  # for items of one row
 
 
 class EncodedRow(NamedTuple):
@@ -29,14 +36,15 @@ class EncodedRow(NamedTuple):
 class Encoded(NamedTuple):
     """The input of the model for one item.
 
-    `rows` has one row for each of `parts`, and none if the linear model answers alone; `offsets` are those of all
-    tokens from [CLS] to [SEP], and empty unless the task is `per_token`. `linear` has the logits of the linear model.
+    `rows` has one row for each of `parts`, and none if the linear model answers alone. `offsets` are empty unless the
+    task is `per_token`: those of all tokens of the text from [CLS] to [SEP], or if it is `in_second` those of each
+    row. `linear` has the logits of the linear model.
     """
 
     item: Item
     rows: Sequence[EncodedRow]
     parts: Sequence[Window]
-    offsets: Sequence[Tuple[int, int]]
+    offsets: Sequence[Offsets]
     linear: Optional[List[float]] = None
 
 
@@ -49,7 +57,7 @@ class Encoding:
         long_texts, max_windows: see `Predictor`.
 
     Raises:
-        UsageError: `long_texts` has another value, or is `windows` for a text-pair model.
+        UsageError: `long_texts` has another value, or is `windows` for a model that compares pairs.
     """
 
     def __init__(
@@ -62,8 +70,9 @@ class Encoding:
     ) -> None:
         if long_texts not in LONG_TEXTS:
             raise UsageError(f"long texts cannot be treated by {long_texts!r}", fix=f"one of {', '.join(LONG_TEXTS)}")
-        self.in_windows = long_texts != TRUNCATE
-        if self.in_windows and config.takes_pairs:
+        self._task = config.text_task
+        self.in_windows = self._task.in_second or long_texts != TRUNCATE
+        if self.in_windows and config.takes_pairs and not self._task.in_second:
             raise UsageError(
                 "a text-pair model has no windows",
                 why="it compares two whole texts, and answers for parts of them cannot be merged",
@@ -71,7 +80,6 @@ class Encoding:
             )
         self._tokenizer, self._config, self._combined = tokenizer, config, combined
         self._max_windows = max_windows
-        self._task = config.text_task
         self.cut_texts = 0  # single texts that had more than `max_length` tokens, so far
         self._lock = threading.Lock()
 
@@ -97,7 +105,7 @@ class Encoding:
             UsageError: a pair was given to a single-text model, or one text to a text-pair model; or a text has more
                 than `max_windows`.
         """
-        most = _ALL if self.in_windows else self._config.max_length + 1  # one more shows that there are more
+        most = ALL_TOKENS if self.in_windows else self._config.max_length + 1  # one more shows that there are more
         if self._combined is None:
             return self._encode(items, most)
         linear = self._combined.logits(self.checked(items))
@@ -122,37 +130,54 @@ class Encoding:
         return singles(items)
 
     def cut(self, items: Sequence[Item]) -> List[EncodedRow]:
-        """One row for each of `items`, truncated to `max_length` tokens for any `long_texts`. Raises as `encode`."""
+        """The first row for each of `items`, of at most `max_length` tokens. Raises as `encode`."""
+        if self._task.in_second:
+            firsts = (next(self._windows(*pair)) for pair in zip(*halves(items)))
+            return [EncodedRow(first.ids, first.n_first) for first in firsts]
         return [encoded.rows[0] for encoded in self._encode(items, self._config.max_length)]
 
     def _encode(self, items: Sequence[Item], most: int) -> List[Encoded]:
+        if self._task.in_second:
+            return [self._in_pair_windows(item) for item in zip(*halves(items))]
         if self._task.pairs:
             pairs = zip(*self.tokenizer.encode_pairs(*halves(items), self._config.max_length))
             return [Encoded(item, (EncodedRow(*row),), _WHOLE, ()) for item, row in zip(items, pairs)]
         texts = singles(items)
         if self._task.per_token:
             rows, offsets = self.tokenizer.encode_with_offsets(texts, most)
-            return [self._in_rows(*found) for found in zip(texts, rows, offsets)]
+            return [self._in_rows(text, ids, places) for text, ids, places in zip(texts, rows, offsets)]
         return [self._in_rows(text, ids, ()) for text, ids in zip(texts, self.tokenizer.encode(texts, most))]
 
     def _in_rows(self, text: str, ids: List[int], offsets: Sequence[Tuple[int, int]]) -> Encoded:
         length, n = self._config.max_length - _SPECIAL, len(ids) - _SPECIAL
         if n <= length:
-            return Encoded(text, (EncodedRow(ids, len(ids)),), _WHOLE, offsets)
+            return Encoded(text, (EncodedRow(ids, len(ids)),), _WHOLE, (offsets,))
         if not self.in_windows:
             with self._lock:
                 self.cut_texts += 1
             ids, offsets = [*ids[: length + 1], ids[-1]], [*offsets[: length + 1], *offsets[-1:]]
-            return Encoded(text, (EncodedRow(ids, len(ids)),), _WHOLE, offsets)
+            return Encoded(text, (EncodedRow(ids, len(ids)),), _WHOLE, (offsets,))
         parts = windows(n, length)
+        self._limit(len(parts))
+        rows = [[ids[0], *ids[part.start + 1 : part.start + 1 + length], ids[-1]] for part in parts]
+        return Encoded(text, [EncodedRow(row, len(row)) for row in rows], parts, (offsets,))
+
+    def _in_pair_windows(self, item: Tuple[str, str]) -> Encoded:
+        found = list(self._windows(*item))
+        self._limit(len(found))
+        rows = [EncodedRow(one.ids, one.n_first) for one in found]
+        return Encoded(item, rows, [one.window for one in found], [one.offsets for one in found])
+
+    def _windows(self, text: str, pair: str) -> Iterator[PairWindow]:
+        return pair_windows(self.tokenizer, text, pair, self._config.max_length)
+
+    def _limit(self, count: int) -> None:
         most = self._max_windows
-        if most is not None and len(parts) > most:
+        if most is not None and count > most:
             raise UsageError(
-                f"a text has {len(parts)} windows of {self._config.max_length} tokens, and {most} are read",
+                f"a text has {count} windows of {self._config.max_length} tokens, and {most} are read",
                 fix="give it in parts, or allow more windows (`serve --max-windows`)",
             )
-        rows = [[ids[0], *ids[part.start + 1 : part.start + 1 + length], ids[-1]] for part in parts]
-        return Encoded(text, [EncodedRow(row, len(row)) for row in rows], parts, offsets)
 
     def batch(self, rows: Sequence[EncodedRow]) -> InputBatch:
         """`rows` as one batch, padded to the longest."""
@@ -177,11 +202,14 @@ class Encoding:
         """
         if encoded.linear is not None and self._combined is not None:
             logits = [self._combined.sum(row, encoded.linear) for row in logits] or [encoded.linear]
-        if self._task.per_token:
-            parts = [Part(_joined(encoded, logits), 1)]
+        windows_of_item = encoded.parts or _WHOLE
+        if self._task.in_second:
+            parts = [Part(*found) for found in zip(logits, (one.own for one in windows_of_item), encoded.offsets)]
+        elif self._task.per_token:
+            parts = [Part(_joined(encoded, logits), 1, encoded.offsets[0])]
         else:
-            parts = [Part(row, window.own) for row, window in zip(logits, encoded.parts or _WHOLE)]
-        return self._task.predict(self._config.labels, parts, encoded.offsets, encoded.item)
+            parts = [Part(row, window.own) for row, window in zip(logits, windows_of_item)]
+        return self._task.predict(self._config.labels, parts, encoded.item)
 
     def combined(self, items: Sequence[Item], logits: Sequence[List[Any]]) -> List[List[Any]]:
         """The logits of `items`, from the encoder's of one row each, with the linear model's if there is one."""

@@ -190,6 +190,8 @@ TEMPLATES: Mapping[str, Tuple[str, str]] = {
     "scored.f1": ("f1", "F1"),
     "scored.entity_f1": ("entity_f1", "实体 F1"),
     "scored.intent_accuracy": ("intent_accuracy", "意图准确率"),
+    "scored.exact_match": ("exact_match", "完全匹配率"),
+    "scored.character_f1": ("character_f1", "字符 F1"),
     "scored.spearman": ("spearman", "斯皮尔曼相关系数"),
     "scored.pearson": ("pearson", "皮尔逊相关系数"),
     "scored.mae": ("mae", "平均绝对误差"),

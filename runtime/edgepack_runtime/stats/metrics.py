@@ -34,13 +34,16 @@ Answer = Any  # a `Label`, or what another task says
 Pair = Tuple[Answer, Answer]
 
 MetricName = Literal[
-    "accuracy", "macro_f1", "micro_f1", "f1", "entity_f1", "intent_accuracy", "spearman", "pearson", "mae"
-]
+    "accuracy", "macro_f1", "micro_f1", "f1", "entity_f1", "intent_accuracy", "spearman", "pearson", "mae",
+    "exact_match", "character_f1",
+]  # fmt: skip
 LABEL_METRICS: Tuple[str, ...] = ("accuracy", "macro_f1", "micro_f1", "f1", "entity_f1")
 ACCURACY, MACRO_F1, MICRO_F1, F1, ENTITY_F1 = LABEL_METRICS
 INTENT_ACCURACY = "intent_accuracy"
 NUMBER_METRICS: Tuple[str, ...] = ("spearman", "pearson", "mae")  # `stats.numbers`
 SPEARMAN, PEARSON, MAE = NUMBER_METRICS
+READING_METRICS: Tuple[str, ...] = ("exact_match", "character_f1")  # `stats.reading`
+EXACT_MATCH, CHARACTER_F1 = READING_METRICS
 SCORE = "score"  # the mean of what a handler says of its answers; no recipe names it
 
 
@@ -66,6 +69,8 @@ METRICS: Mapping[str, Metric] = {  # of each `MetricName`, in the order of help 
     SPEARMAN: Metric("rank correlation of numbers", ""),
     PEARSON: Metric("linear correlation of numbers", ""),
     MAE: Metric("mean absolute error of numbers, in their unit", "", more_is_better=False),
+    EXACT_MATCH: Metric("share of questions with the right answer"),
+    CHARACTER_F1: Metric("mean F1 of the characters of an answer"),
     SCORE: Metric("mean of a handler's scores"),
 }
 

@@ -24,6 +24,7 @@ class Classification:
     in_cells = False
     least_labels = 2
     per_token = False
+    in_second = False
     linear = True
     exact = True
     metric_names: Tuple[str, ...] = (metrics.ACCURACY, metrics.MACRO_F1, metrics.MICRO_F1)

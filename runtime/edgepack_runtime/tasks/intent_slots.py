@@ -9,7 +9,7 @@ from edgepack_runtime.stats import metrics
 from edgepack_runtime.stats.metrics import Answer, Pair
 from edgepack_runtime.tasks.labelled_spans import LabelledSpans, SpanPrediction, parsed_span, spans
 from edgepack_runtime.tasks.one_label import one_label
-from edgepack_runtime.tasks.task import SCORE_SCHEMA, Offsets, Output, Part, rounded
+from edgepack_runtime.tasks.task import SCORE_SCHEMA, Output, Part, rounded
 from edgepack_runtime.util.spans import Span, tag_names, types_of
 from edgepack_runtime.util.texts import Item
 
@@ -79,12 +79,12 @@ class IntentSlots(LabelledSpans):
         )
 
     def predict(  # type: ignore[override]
-        self, labels: Sequence[str], parts: Sequence[Part], offsets: Offsets, item: Item
+        self, labels: Sequence[str], parts: Sequence[Part], item: Item
     ) -> IntentPrediction:
         [part] = parts
         intents, tags = _parts(labels)
         of_text = one_label(intents, part.logits[0][: len(intents)])
-        found = spans(tags, [row[len(intents) :] for row in part.logits], offsets, cast(str, item))
+        found = spans(tags, [row[len(intents) :] for row in part.logits], part.offsets, cast(str, item))
         return IntentPrediction(of_text.label[len(INTENT) :], of_text.score, found.spans)
 
     def settled(self, labels: Sequence[str], wanted: Sequence[float], found: Sequence[float], tolerance: float) -> int:

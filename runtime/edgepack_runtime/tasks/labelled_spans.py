@@ -81,9 +81,9 @@ class LabelledSpans(Classification):
         one = {"type": "object", "additionalProperties": False, "properties": span, "required": list(span)}
         return (Output("spans", {"type": "array", "items": one}),)
 
-    def predict(self, labels: Sequence[str], parts: Sequence[Part], offsets: Offsets, item: Item) -> SpansPrediction:
+    def predict(self, labels: Sequence[str], parts: Sequence[Part], item: Item) -> SpansPrediction:
         [part] = parts
-        return spans(labels, part.logits, offsets, cast(str, item))
+        return spans(labels, part.logits, part.offsets, cast(str, item))
 
     def parse_answer(self, value: Any, known: AbstractSet[str], length: int) -> Optional[Tuple[Span, ...]]:
         if not isinstance(value, list):

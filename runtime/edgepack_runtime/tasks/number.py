@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, AbstractSet, Any, Dict, Mapping, NamedTuple, O
 
 from edgepack_runtime.stats import metrics
 from edgepack_runtime.stats.metrics import Pair
-from edgepack_runtime.tasks.task import Offsets, Output, Part, not_finite, rounded
+from edgepack_runtime.tasks.task import Output, Part, not_finite, rounded
 from edgepack_runtime.util.texts import Item
 
 if TYPE_CHECKING:
@@ -44,6 +44,7 @@ class Number:
     in_cells = True
     least_labels = 1
     per_token = False
+    in_second = False
     linear = True
     exact = False
     metric_names = metrics.NUMBER_METRICS
@@ -64,7 +65,7 @@ class Number:
     def outputs(self, labels: Sequence[str]) -> Sequence[Output]:
         return (Output("value", {"type": "number"}),)
 
-    def predict(self, labels: Sequence[str], parts: Sequence[Part], offsets: Offsets, item: Item) -> NumberPrediction:
+    def predict(self, labels: Sequence[str], parts: Sequence[Part], item: Item) -> NumberPrediction:
         value = parts[0].logits[0]
         if len(parts) > 1:  # one alone is taken as it is, to the last bit
             total = sum(part.weight for part in parts)

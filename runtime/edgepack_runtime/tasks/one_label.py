@@ -8,7 +8,7 @@ from typing import AbstractSet, Any, Dict, Mapping, NamedTuple, Optional, Sequen
 from edgepack_runtime.stats import metrics
 from edgepack_runtime.stats.metrics import Answer
 from edgepack_runtime.tasks.classification import Classification
-from edgepack_runtime.tasks.task import SCORE_SCHEMA, Offsets, Output, Part, not_finite, rounded
+from edgepack_runtime.tasks.task import SCORE_SCHEMA, Output, Part, not_finite, rounded
 from edgepack_runtime.util.texts import Item
 
 
@@ -50,7 +50,7 @@ class OneLabel(Classification):
             Output("scores", {"type": "object", "additionalProperties": SCORE_SCHEMA}, is_extra=True, by_label=True),
         )
 
-    def predict(self, labels: Sequence[str], parts: Sequence[Part], offsets: Offsets, item: Item) -> LabelPrediction:
+    def predict(self, labels: Sequence[str], parts: Sequence[Part], item: Item) -> LabelPrediction:
         found = [one_label(labels, part.logits) for part in parts]
         return found[0] if len(found) == 1 else _mean(found, [part.weight for part in parts])
 

@@ -8,6 +8,7 @@ from edgepack_runtime.tasks.intent_slots import IntentSlots
 from edgepack_runtime.tasks.labelled_spans import LabelledSpans
 from edgepack_runtime.tasks.number import Number
 from edgepack_runtime.tasks.one_label import OneLabel
+from edgepack_runtime.tasks.reading import Reading
 from edgepack_runtime.tasks.several_labels import SeveralLabels
 from edgepack_runtime.tasks.task import Task
 
@@ -18,12 +19,14 @@ TaskName = Literal[
     "text-regression",
     "text-pair-regression",
     "intent-slots",
+    "reading",
 ]
 TASK_NAMES: Tuple[TaskName, ...] = get_args(TaskName)
 ONE_TEXT: TaskName = "text-classification"
 PAIR: TaskName = "text-pair-classification"
 TOKENS: TaskName = "token-classification"
 INTENT_SLOTS: TaskName = "intent-slots"
+READING: TaskName = "reading"
 NUMBER: TaskName = "text-regression"
 NUMBER_OF_PAIR: TaskName = "text-pair-regression"
 TASKS: Tuple[Task, ...] = (
@@ -33,6 +36,7 @@ TASKS: Tuple[Task, ...] = (
     SeveralLabels(PAIR, pairs=True),
     LabelledSpans(TOKENS),
     IntentSlots(INTENT_SLOTS),
+    Reading(READING),
     Number(NUMBER, pairs=False),
     Number(NUMBER_OF_PAIR, pairs=True),
 )

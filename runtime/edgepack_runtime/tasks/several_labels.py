@@ -8,7 +8,7 @@ from typing import AbstractSet, Any, Dict, Mapping, NamedTuple, Optional, Sequen
 from edgepack_runtime.stats import metrics
 from edgepack_runtime.stats.metrics import Answer, Pair
 from edgepack_runtime.tasks.classification import Classification
-from edgepack_runtime.tasks.task import SCORE_SCHEMA, Offsets, Output, Part, not_finite, rounded
+from edgepack_runtime.tasks.task import SCORE_SCHEMA, Output, Part, not_finite, rounded
 from edgepack_runtime.util.texts import Item
 
 LEAST_SCORE = 0.5  # minimum probability of each label
@@ -51,7 +51,7 @@ class SeveralLabels(Classification):
             Output("scores", {"type": "object", "additionalProperties": SCORE_SCHEMA}, by_label=True),
         )
 
-    def predict(self, labels: Sequence[str], parts: Sequence[Part], offsets: Offsets, item: Item) -> LabelsPrediction:
+    def predict(self, labels: Sequence[str], parts: Sequence[Part], item: Item) -> LabelsPrediction:
         found = [several_labels(labels, part.logits) for part in parts]
         if len(found) == 1:
             return found[0]

@@ -48,11 +48,13 @@ class Part(NamedTuple):
     """The logits of a row (an item, or one window of a long text), and the weight of the row's own tokens.
 
     `logits` has a number for each output of the model; if the task is `per_token` it has such a list for each token,
-    [CLS] and [SEP] included.
+    [CLS] and [SEP] included, and `offsets` the characters of that: of the text, or if the task is `in_second` of the
+    second text. Those of other tokens are (0, 0).
     """
 
     logits: Sequence[Any]
     weight: int
+    offsets: Offsets = ()
 
 
 class Task(Protocol):
@@ -70,6 +72,7 @@ class Task(Protocol):
     in_cells: bool  # an answer can be written in one cell of a table
     least_labels: int  # of a model: its logits
     per_token: bool  # the model has logits for each token, not for each row
+    in_second: bool  # the answer is a part of the second text, which is read in windows with the first before each
     linear: bool  # a linear model may answer beside the encoder, or alone
     exact: bool  # an answer is right or wrong; else nearer to the truth or farther from it
     metric_names: Tuple[str, ...]  # that may be defined for a model of the task
@@ -87,12 +90,12 @@ class Task(Protocol):
     def outputs(self, labels: Sequence[str]) -> Sequence[Output]:
         """The keys of a prediction, in their order."""
 
-    def predict(self, labels: Sequence[str], parts: Sequence[Part], offsets: Offsets, item: Item) -> Prediction:
+    def predict(self, labels: Sequence[str], parts: Sequence[Part], item: Item) -> Prediction:
         """The prediction for an item.
 
         Args:
-            parts: one, or one for each window of a long text, in their order. Per token there is one always.
-            offsets: characters (start, end) of each token if the task is `per_token`; else empty.
+            parts: one, or one for each window of a long text, in their order. Where tokens have labels it is one
+                always, in which each token has the logits of its own window.
 
         Raises:
             StageFailedError: a logit is not a number.

@@ -399,16 +399,30 @@ def test_words_with_tags_behind_a_slash_are_refused_with_a_command(tmp_path: Pat
 @pytest.mark.parametrize(
     ("content", "words"),
     [
-        ("context,question,answer,answer_start\n" + "文章很长,谁来,他,3\n" * 9, "reading comprehension"),
         ('{"image": "a.jpg", "label": "猫"}\n{"image": "b.png", "label": "狗"}\n' * 9, "names images"),
     ],
 )
 def test_rows_of_other_tasks_are_named(tmp_path: Path, content: str, words: str) -> None:
-    path = tmp_path / ("a.csv" if content.startswith("context") else "a.jsonl")
+    path = tmp_path / "a.jsonl"
     path.write_text(content, encoding="utf-8")
     with pytest.raises(RecipeInvalidError) as error:
         choose_columns(profile(path))
     assert words in error.value.findings[0].reason
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        "context,question,answer,answer_start\n" + "文章很长，他也来,谁来,他,5\n" * 9,
+        '{"context": "文章很长，他也来", "query": "谁来", "answers": {"text": ["他"], "answer_start": [5]}}\n' * 9,
+        '{"data": [{"paragraphs": [{"context": "文章很长", "qas": [{"question": "谁", "answers": []}]}]}]}',
+    ],
+)
+def test_questions_and_their_texts_are_found(tmp_path: Path, content: str) -> None:
+    path = tmp_path / ("a.csv" if content.startswith("context") else "a.jsonl")
+    path.write_text(content, encoding="utf-8")
+    found = choose_columns(profile(path))
+    assert found.task == "reading" and found.text_pair == "context"
 
 
 def test_rows_within_objects_have_a_command_that_flattens_them(tmp_path: Path) -> None:

@@ -65,11 +65,27 @@ def test_tasks_of_label_studio_have_a_key_for_each_tag(record: dict[str, Any], e
     assert list(records(Rows(raw, "a.jsonl", BY_SUFFIX[".jsonl"]), Path("a.jsonl"))) == [(1, expected)]
 
 
+def test_the_questions_of_squads_form_are_rows_with_their_text(tmp_path: Path) -> None:
+    questions = [{"question": f"第{n}问", "id": n, "answers": [{"text": "北京", "answer_start": 2}]} for n in range(2)]
+    file = tmp_path / "a.json"
+    for document in (
+        {"version": "1", "data": [{"title": "x", "paragraphs": [{"context": "我在北京", "qas": questions}]}]},
+        [{"paragraphs": [{"context": "我在北京", "qas": questions}]}],
+        [{"context": "我在北京", "qas": questions}],
+        [{"context": "我在北京", **one} for one in questions],
+    ):
+        file.write_text(json.dumps(document, ensure_ascii=False), encoding="utf-8")
+        log = FindingLog(file)
+        columns = Columns(text="question", text_pair="context", answers="answers")
+        answer = (Span(2, 4, "北京"),)
+        rows = [row for _, row in read_rows(file, columns, log)]
+        assert rows == [Row("第0问", answer, "我在北京"), Row("第1问", answer, "我在北京")]
+        assert log.findings() == ()
+
+
 @pytest.mark.parametrize(
     ("record", "words"),
     [
-        ({"title": "", "paragraphs": []}, "reading comprehension"),
-        ({"context": "北京", "question": "?", "answers": {}}, "reading comprehension"),
         ({"content": "北京", "prompt": "地名", "result_list": []}, "UIE"),
         ({"instruction": "写诗", "input": "", "output": "好"}, "generation"),
         ({"content": "他#idiom#地走了", "candidates": ["匆匆忙忙"]}, "ChID"),

@@ -195,9 +195,9 @@ def test_every_name_of_a_row_counts_and_one_is_enough_where_rows_may_have_none()
 @pytest.mark.parametrize(
     ("split", "columns", "reason"),
     [
-        ("train", SPANS, "no row of the train split has a span: there is nothing to learn"),
-        ("test", SPANS, "no row of the test split has a span: a model that always answers it would pass the gate"),
-        ("dev", MANY, "no row of the dev split has a label: selection among models rests on one answer"),
+        ("train", SPANS, "no row of the train split has any spans: there is nothing to learn"),
+        ("test", SPANS, "no row of the test split has any spans: a model that always answers it would pass the gate"),
+        ("dev", MANY, "no row of the dev split has any labels: selection among models rests on one answer"),
     ],
 )
 def test_a_split_without_any_label_or_span_is_a_finding(split: SplitName, columns: Columns, reason: str) -> None:

@@ -123,7 +123,7 @@ def _columns(draft: Draft) -> str:
 def _accuracy(test: SplitFacts) -> str:
     """Lines of the accuracy gate, with limits that so many test rows can show; others are comments."""
     if not test.task.labelled:
-        return _number_gate(test)
+        return _drop_gate(test)
     metric, rows = _measure(test)
     what = message("draft.of_metric", metric=message(f"metric.{metric}"), rows=len(test))
     of = [] if metric == metrics.ACCURACY else [f"metric: {metric} # {local(what)}"]
@@ -139,8 +139,8 @@ def _accuracy(test: SplitFacts) -> str:
     return "\n".join(["  accuracy:", *(f"    {line}" for line in lines)])
 
 
-def _number_gate(test: SplitFacts) -> str:
-    """Lines of the gate of numbers: the floor of every build is a correlation above 0."""
+def _drop_gate(test: SplitFacts) -> str:
+    """Lines of the gate of answers that are no labels: the floor of every build is to be better than a constant."""
     metric = message(f"metric.{test.task.usual_metric}")
     points = SUGGESTED_DROPS[0]
     lines = [
@@ -204,6 +204,8 @@ def describe(facts: Mapping[SplitName, SplitFacts]) -> list[str]:
     """Rows and labels of three splits, in two lines."""
     rows = [f"{len(split)} {name}" for name, split in facts.items()]
     train = facts["train"]
+    if not train.task.labelled and not train.numbers:
+        return [message("draft.rows", parts=rows)]
     if not train.task.labelled:
         ordered = sorted(train.numbers)
         shown = [f"{value:g}" for value in (ordered[0], ordered[len(ordered) // 2], ordered[-1])]

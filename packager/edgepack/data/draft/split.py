@@ -35,8 +35,6 @@ _LEAST_ROWS: Final[Mapping[HeldOut, int]] = {"dev": 50, "test": 100}  # if that 
 _GREATEST_SHARE: Final[Mapping[HeldOut, float]] = {"dev": 0.15, "test": 0.3}
 _MIN_GROUPS: Final = 3  # a label with fewer different texts cannot be in every split, and stays in train
 
-_Keys = NDArray[np.uint64]
-
 
 def held_out_share(name: HeldOut, rows: int) -> float:
     """The share (0 to 1) of `rows` that a split gets: a tenth; of less than 1,000 rows more.
@@ -75,12 +73,12 @@ def assign(facts: SplitFacts, to_fill: Iterable[HeldOut], taken: Iterable[SplitF
     # A group for each text, in the order of digests, which is as good as random.
     kept = ~repeated_rows(facts)
     keys, first, group, sizes = np.unique(
-        _keys(facts)[kept], return_index=True, return_inverse=True, return_counts=True
+        facts.groups[kept], return_index=True, return_inverse=True, return_counts=True
     )
     labels = facts.label_ids[kept][first]
     of_group = np.full(len(keys), TRAIN, np.uint8)
     for split in taken:
-        of_group[np.isin(keys, _keys(split))] = IN_HELD_OUT
+        of_group[np.isin(keys, split.groups)] = IN_HELD_OUT
     rows = int(np.count_nonzero(of_group[group] == TRAIN))
     shares = {{"dev": DEV, "test": TEST}[name]: held_out_share(name, rows) for name in to_fill}
     by_label = np.split(np.argsort(labels, kind="stable"), np.cumsum(np.bincount(labels))[:-1])
@@ -107,11 +105,6 @@ def _divide(sizes: list[int], shares: Mapping[int, float]) -> list[int]:
             needed[code] -= size
         result.append(code)
     return result
-
-
-def _keys(facts: SplitFacts) -> _Keys:
-    """A digest that similar texts share, shape (rows,): of the normalised text, or of the text if that is short."""
-    return np.where(facts.normalised != 0, facts.normalised, facts.exact)
 
 
 _BREAKS: Final = re.compile(r"[\t\r\n]+")

@@ -13,6 +13,7 @@ import paddle
 from edgepack.artifacts import Row
 from edgepack.tasks.task import Array, Encoded
 from edgepack_runtime.inference.tokenizer import ErnieTokenizer
+from edgepack_runtime.inference.windows import pair_windows
 
 Int64 = npt.NDArray[np.int64]
 _BUCKET_BATCHES: Final = 16  # batches are cut from pools of this many, sorted by length: random enough, little padding
@@ -130,4 +131,12 @@ def encode(
     return [
         Encoded(row_ids, [0] * first + [1] * (len(row_ids) - first))
         for row_ids, first in zip(encoded, firsts, strict=True)
+    ]
+
+
+def windows(tokenizer: ErnieTokenizer, row: Row, max_length: int) -> list[Encoded]:
+    """A pair of texts in windows over the second, with offsets in it."""
+    return [
+        Encoded(one.ids, [0] * one.n_first + [1] * (len(one.ids) - one.n_first), tuple(one.offsets))
+        for one in pair_windows(tokenizer, row.text, row.text_pair or "", max_length)
     ]

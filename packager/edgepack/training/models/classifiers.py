@@ -194,8 +194,16 @@ class Classifier:
         return int(sum(int(np.prod(p.shape)) for p in self.network.parameters()))
 
     def encode(self, rows: Sequence[Row]) -> list[Encoded]:
-        """Tokens of each row with special tokens, truncated to `max_length`; with offsets if tokens are classified."""
+        """Tokens of each row with special tokens, cut to `max_length`; with offsets if tokens are classified."""
+        if self.task.in_second:
+            return [several[0] for several in self.windows(rows)]
         return batches.encode(self.tokenizer, rows, self.max_length, with_offsets=self.task.per_token)
+
+    def windows(self, rows: Sequence[Row]) -> list[list[Encoded]]:
+        """Each row as it is learnt and scored: one, or if the task is `in_second` in windows."""
+        if self.task.in_second:
+            return [batches.windows(self.tokenizer, row, self.max_length) for row in rows]
+        return [[one] for one in self.encode(rows)]
 
     def rescale(self, scale: Scale) -> None:
         """Apply `scale` to all logits, in the weights of the head."""

@@ -4,10 +4,20 @@ from __future__ import annotations
 
 import itertools
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.unit.runtime.tiny_model import write_model_folder
 
-from edgepack_runtime.inference.windows import Window, windows
+from edgepack_runtime.bundle.model_config import TokenizerConfig
+from edgepack_runtime.inference.tokenizer import ErnieTokenizer
+from edgepack_runtime.inference.windows import Window, pair_windows, windows
+
+
+@pytest.fixture(scope="module")
+def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> ErnieTokenizer:
+    folder = write_model_folder(tmp_path_factory.mktemp("model"))
+    return ErnieTokenizer(folder / "vocab.txt", TokenizerConfig())
 
 
 def test_windows_are_spread_evenly_and_meet_in_the_middle_of_what_they_share() -> None:
@@ -46,3 +56,23 @@ def test_there_are_no_more_windows_than_the_overlap_asks_for(n: int, length: int
     if len(found) > 1:
         fewer = (n - length) / (len(found) - 2) if len(found) > 2 else n
         assert fewer > length - length // 4
+
+
+@given(st.text("好差很ok, ", max_size=8), st.text("好差很ok, \u0301", max_size=60), st.integers(12, 40))
+def test_windows_of_a_pair_hold_the_first_text_and_all_of_the_second(
+    tokenizer: ErnieTokenizer, first: str, second: str, max_length: int
+) -> None:
+    found = list(pair_windows(tokenizer, first, second, max_length))
+    [ids], [places] = tokenizer.encode_with_offsets([second], 1000)
+    [head] = tokenizer.encode([first], max_length // 2)
+    seen: list[int] = []
+    for one in found:
+        assert len(one.ids) == len(one.offsets) <= max_length
+        assert one.ids[: one.n_first] == head and one.ids[-1] == ids[-1]
+        assert set(one.offsets[: one.n_first]) == {(0, 0)} == {one.offsets[-1]}
+        own = slice(
+            one.n_first + one.window.first - one.window.start, one.n_first + one.window.after - one.window.start
+        )
+        seen += one.ids[own]
+        assert list(one.offsets[own]) == places[1 + one.window.first : 1 + one.window.after]
+    assert seen == ids[1:-1]

@@ -23,7 +23,7 @@ OUT, BEGIN, INSIDE = ([9.0, 9.0, *(3.0 * (place == at) for place in range(3))] f
 
 
 def test_the_intent_is_that_of_cls_and_the_slots_are_those_of_the_tokens() -> None:
-    found = TASK.predict(LABELS, [Part([PLAY, OUT, BEGIN, INSIDE, OUT], 1)], OFFSETS, "放晴天")
+    found = TASK.predict(LABELS, [Part([PLAY, OUT, BEGIN, INSIDE, OUT], 1, OFFSETS)], "放晴天")
     assert found.answer == ("intent=play", Span(1, 3, "song"))
     score = 1 / (1 + math.exp(-3))
     assert found.as_json(with_scores=True)["score"] == pytest.approx(score, abs=1e-6)
@@ -31,7 +31,7 @@ def test_the_intent_is_that_of_cls_and_the_slots_are_those_of_the_tokens() -> No
     assert (slot["start"], slot["end"], slot["label"], slot["text"]) == (1, 3, "song", "晴天")
     assert [one.name for one in TASK.outputs(LABELS)] == list(found.as_json(with_scores=False))
     assert TASK.outputs(LABELS)[0].schema["enum"] == ["play", "stop"]
-    none = TASK.predict(LABELS, [Part([STOP, OUT, OUT, OUT, OUT], 1)], OFFSETS, "停下来")
+    none = TASK.predict(LABELS, [Part([STOP, OUT, OUT, OUT, OUT], 1, OFFSETS)], "停下来")
     assert none.answer == ("intent=stop",)
 
 
@@ -40,7 +40,7 @@ def test_a_logit_that_is_no_number_is_an_error(row: int) -> None:
     logits = [list(PLAY), list(OUT), list(OUT), list(OUT), list(OUT)]
     logits[row] = [math.nan] * 5
     with pytest.raises(StageFailedError, match="not finite"):
-        TASK.predict(LABELS, [Part(logits, 1)], OFFSETS, "放晴天")
+        TASK.predict(LABELS, [Part(logits, 1, OFFSETS)], "放晴天")
 
 
 def test_classes_and_labels_are_each_others_inverse_in_any_order() -> None:

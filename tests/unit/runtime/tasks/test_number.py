@@ -17,15 +17,15 @@ TASK = task_by_name(NUMBER)
 
 
 def test_a_number_is_the_logit_and_windows_count_by_their_tokens() -> None:
-    assert TASK.predict(NUMBER_LABELS, [Part([3.25], 7)], (), "x") == NumberPrediction(3.25)
-    found = TASK.predict(NUMBER_LABELS, [Part([1.0], 1), Part([5.0], 3)], (), "x")
+    assert TASK.predict(NUMBER_LABELS, [Part([3.25], 7)], "x") == NumberPrediction(3.25)
+    found = TASK.predict(NUMBER_LABELS, [Part([1.0], 1), Part([5.0], 3)], "x")
     assert found.answer == 4.0
 
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
 def test_a_logit_that_is_no_number_is_an_error(bad: float) -> None:
     with pytest.raises(StageFailedError, match="not finite"):
-        TASK.predict(NUMBER_LABELS, [Part([1.0], 1), Part([bad], 1)], (), "x")
+        TASK.predict(NUMBER_LABELS, [Part([1.0], 1), Part([bad], 1)], "x")
 
 
 def test_json_and_its_schema() -> None:

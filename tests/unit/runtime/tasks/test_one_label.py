@@ -42,7 +42,7 @@ def test_huge_logits_do_not_overflow() -> None:
 
 def test_windows_are_averaged_by_their_tokens() -> None:
     parts = [Part([math.log(3), 0.0], 1), Part([0.0, math.log(3)], 3)]
-    found = TASK.predict(("a", "b"), parts, (), "text")
+    found = TASK.predict(("a", "b"), parts, "text")
     assert found.label == "b"
     assert found.scores == pytest.approx({"a": (0.75 + 3 * 0.25) / 4, "b": (0.25 + 3 * 0.75) / 4})
 

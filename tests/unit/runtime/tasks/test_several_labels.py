@@ -41,7 +41,7 @@ def test_huge_logits_do_not_overflow() -> None:
 
 
 def test_of_windows_each_label_has_its_highest_probability() -> None:
-    found = TASK.predict(("a", "b"), [Part([0.0, -9.0], 1), Part([-9.0, 0.0], 3)], (), "text")
+    found = TASK.predict(("a", "b"), [Part([0.0, -9.0], 1), Part([-9.0, 0.0], 3)], "text")
     assert found.labels == ("a", "b")
     assert found.scores == {"a": 0.5, "b": 0.5}
 

@@ -1,0 +1,99 @@
+"""Metrics of answers that are parts of a text: exact match and character F1, as CMRC 2018 defines them.
+
+Both compare texts in small letters, without white space and punctuation, and take the best of several true answers (Cui
+et al., "A Span-Extraction Dataset for Chinese Machine Reading Comprehension", EMNLP 2019). A unit is a character, or a
+run of other letters and digits than Chinese ones. F1 is that of the longest run of units that both texts have. Where
+there is no answer, only none is right.
+
+A true answer is a tuple of spans, of which each is right, and () where there is none; a model's has one span at most.
+The `label` of a span is its text.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from typing import Any, Dict, List, Sequence, Tuple
+
+from edgepack_runtime.stats import mean_scores
+from edgepack_runtime.stats.intervals import Interval
+from edgepack_runtime.stats.metrics import CHARACTER_F1, EXACT_MATCH, READING_METRICS, Pair
+
+_UNIT = re.compile(
+    r"[\u3400-\u9fff\uf900-\ufaff\U00020000-\U000323af]|[^\W_\u3400-\u9fff\uf900-\ufaff\U00020000-\U000323af]+"
+)
+
+
+def units(text: str) -> Tuple[str, ...]:
+    """The units of an answer: its characters, and its words of other letters; neither white space nor punctuation."""
+    return tuple(_UNIT.findall(text.lower()))
+
+
+def exact_match(truth: Any, answer: Any) -> float:
+    """1 if the answer is one of the true ones, or both have none; else 0."""
+    if not truth or not answer:
+        return float(not truth and not answer)
+    found = "".join(units(answer[0].label))
+    return float(any("".join(units(span.label)) == found for span in truth))
+
+
+def character_f1(truth: Any, answer: Any) -> float:
+    """The F1 of the nearest true answer, 0 to 1."""
+    if not truth or not answer:
+        return float(not truth and not answer)
+    return max(_f1(span.label, answer[0].label) for span in truth)
+
+
+@functools.lru_cache(maxsize=65536)  # gates compare the same answers several times
+def _f1(truth: str, answer: str) -> float:
+    wanted, found = units(truth), units(answer)
+    if not wanted or not found:
+        return float(wanted == found)
+    common = _longest_common(wanted, found)
+    return 2 * common / (len(wanted) + len(found))
+
+
+def _longest_common(left: Sequence[str], right: Sequence[str]) -> int:
+    """The length of the longest run that both have, in len(left) x len(right) steps."""
+    longest, above = 0, [0] * (len(right) + 1)
+    for unit in left:
+        row = [0]
+        for place, other in enumerate(right):
+            row.append(above[place] + 1 if unit == other else 0)
+        longest, above = max(longest, max(row)), row
+    return longest
+
+
+_SCORES = {EXACT_MATCH: exact_match, CHARACTER_F1: character_f1}
+
+
+def scores(metric: str, truths: Sequence[Any], answers: Sequence[Any]) -> List[float]:
+    """The score of each answer, 0 to 1.
+
+    Raises:
+        ValueError: there are no rows, not as many answers as rows, or no such metric.
+    """
+    if metric not in READING_METRICS:
+        raise ValueError(f"unknown metric {metric!r}")
+    if not truths or len(truths) != len(answers):
+        raise ValueError(f"{len(answers)} answers for {len(truths)} rows")
+    return list(map(_SCORES[metric], truths, answers))
+
+
+def values(pairs: Sequence[Pair]) -> Dict[str, float]:
+    """Every metric of (truth, answer) pairs, at least one."""
+    truths, answers = zip(*pairs)
+    found = {metric: scores(metric, truths, answers) for metric in READING_METRICS}
+    return {metric: sum(each) / len(each) for metric, each in found.items()}
+
+
+def interval(metric: str, truths: Sequence[Any], answers: Sequence[Any], confidence: float) -> Interval:
+    """A metric with its interval: exact for a share, else that of `mean_scores`. Raises as `scores`."""
+    return mean_scores.mean(scores(metric, truths, answers), confidence)
+
+
+def drop(
+    metric: str, truths: Sequence[Any], first: Sequence[Any], second: Sequence[Any], confidence: float
+) -> Interval:
+    """How much lower the answers `second` score than `first`, paired. Raises as `scores`."""
+    return mean_scores.drop(scores(metric, truths, first), scores(metric, truths, second), confidence)

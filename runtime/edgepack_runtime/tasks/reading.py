@@ -1,0 +1,229 @@
+"""The part of a text that answers a question, or none: a softmax over tokens for its start, and one for its end."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter, deque
+from typing import TYPE_CHECKING, AbstractSet, Any, Deque, Dict, Mapping, NamedTuple, Optional, Sequence, Tuple
+
+from edgepack_runtime.stats import metrics
+from edgepack_runtime.stats.metrics import Answer, Pair
+from edgepack_runtime.tasks.task import SCORE_SCHEMA, Output, Part, not_finite, rounded
+from edgepack_runtime.util.spans import Span
+from edgepack_runtime.util.texts import NOTHING, Item
+
+if TYPE_CHECKING:
+    from edgepack_runtime.stats.intervals import Interval  # slow to import, and every verb imports the tasks
+
+START_END = ("start", "end")  # the outputs of a model for each token
+MOST_TOKENS = 128  # of an answer: 99 % of those in CMRC 2018 have at most 78 characters
+NONE = 0  # the token of both ends where there is no answer: [CLS]
+
+
+class AnswerPrediction(NamedTuple):
+    """The `text` of an answer, from character `start` to `end` (exclusive) of the second text; "" and 0, 0 if none.
+
+    `score` is its probability (0 to 1): that of its start times that of its end, in the window that has it.
+    """
+
+    text: str
+    start: int
+    end: int
+    score: float
+
+    @property
+    def answer(self) -> Tuple[Span, ...]:
+        return (Span(self.start, self.end, self.text),) if self.text else ()
+
+    def as_json(self, *, with_scores: bool) -> Dict[str, Any]:
+        """`answer`, `start`, `end` and `score`. There are no further scores."""
+        return {"answer": self.text, "start": self.start, "end": self.end, "score": rounded(self.score)}
+
+
+class Reading:
+    """The most probable span, of the window where it leads most over none. See `edgepack_runtime.tasks.task.Task`.
+
+    An answer is a tuple of at most one span, whose label is its text. A true answer may have several, each of which is
+    right. A model that has no token for a question without an answer points both ends at [CLS] (Devlin et al., "BERT",
+    2019, section 4.3); so does one that sees a window without the answer.
+    """
+
+    answer_key = "answers"
+    columns: Mapping[str, str] = {"answers": '["..."]'}
+    other_columns: Mapping[str, str] = {}
+    example = '{"answer": "...", "start": 7, "end": 12, "score": 0.93}'
+    pairs = True
+    multi_label = False
+    labelled = False
+    one_class = False
+    in_cells = True
+    least_labels = len(START_END)
+    per_token = True
+    in_second = True
+    linear = False
+    exact = True
+    metric_names = metrics.READING_METRICS
+    usual_metric = metrics.CHARACTER_F1
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def classes(self, labels: Sequence[str]) -> Tuple[str, ...]:
+        return ()
+
+    def model_labels(self, classes: Sequence[str]) -> Tuple[str, ...]:
+        return START_END
+
+    def label_problem(self, labels: Sequence[str]) -> Optional[str]:
+        return None if len(labels) == 2 else f"has {len(labels)} outputs, and an answer has a start and an end"
+
+    def outputs(self, labels: Sequence[str]) -> Sequence[Output]:
+        place = {"type": "integer", "minimum": 0}
+        return (
+            Output("answer", {"type": "string"}),
+            Output("start", place),
+            Output("end", place),
+            Output("score", SCORE_SCHEMA),
+        )
+
+    def predict(self, labels: Sequence[str], parts: Sequence[Part], item: Item) -> AnswerPrediction:
+        best = max(map(_best, parts), key=lambda found: found.lead)
+        start, end = best.place
+        return AnswerPrediction(item[1][start:end], start, end, best.score)
+
+    def settled(self, labels: Sequence[str], wanted: Sequence[float], found: Sequence[float], tolerance: float) -> int:
+        return 0  # of one token: an answer is decided by all of them
+
+    def lead(self, logits: Sequence[float]) -> float:
+        return 0.0
+
+    def parse_answer(self, value: Any, known: AbstractSet[str], length: int) -> Optional[Tuple[Span, ...]]:
+        if not isinstance(value, list):
+            return None
+        found = [_parsed(item, length) for item in value]
+        return tuple(sorted(span for span in found if span is not None)) if None not in found else None
+
+    def answer_of(self, value: Any) -> Tuple[Span, ...]:
+        return tuple(Span(*span) for span in value)
+
+    def answer_in(self, cell: str) -> Optional[Tuple[Span, ...]]:
+        text = cell.strip()
+        return (Span(0, len(text), text),) if text else None
+
+    def classes_of(self, answer: Answer) -> Sequence[str]:
+        return ()
+
+    def words(self, answer: Answer, text: Optional[str]) -> str:
+        return " / ".join(dict.fromkeys(span.label for span in answer)) or NOTHING
+
+    def error(self, truth: Answer, answer: Answer) -> float:
+        """0 if it is right, else what its F1 lacks of 1; punctuation alone is no error."""
+        from edgepack_runtime.stats import reading  # slow to import, and most commands score nothing
+
+        return 0.0 if reading.exact_match(truth, answer) else 1 - reading.character_f1(truth, answer)
+
+    def probability(self, prediction: Any, truth: Answer) -> None:
+        """None: it is known of one answer alone."""
+
+    def answer_form(self, known: Sequence[str]) -> str:
+        return "lists of [start, end, text], characters of the second text"
+
+    def unfit(self, metric: str, n_labels: int) -> Optional[str]:
+        return None if metric in self.metric_names else "use {}".format(" or ".join(self.metric_names))
+
+    def positive(self, metric: str, classes: Sequence[str], truths: Sequence[Answer]) -> None:
+        """None: there are no classes."""
+
+    def values(self, pairs: Sequence[Pair], classes: Sequence[str]) -> Dict[str, float]:
+        from edgepack_runtime.stats import reading
+
+        return reading.values(pairs)
+
+    def constant_answer(self, truths: Sequence[Answer]) -> Answer:
+        counts = Counter(span.label for truth in truths for span in truth[:1])
+        counts[""] = sum(not truth for truth in truths)
+        text = max(sorted(counts), key=counts.__getitem__)
+        return (Span(0, len(text), text),) if text else ()
+
+    def constant_score(self, truths: Sequence[Answer]) -> Optional[float]:
+        same = self.constant_answer(truths)
+        found = self.values([(truth, same) for truth in truths], ())[self.usual_metric]
+        return found if found < 1 else None
+
+    def interval(
+        self,
+        metric: str,
+        truths: Sequence[Answer],
+        answers: Sequence[Answer],
+        confidence: float,
+        classes: Sequence[str],
+    ) -> Interval:
+        from edgepack_runtime.stats import reading
+
+        return reading.interval(metric, truths, answers, confidence)
+
+    def drop(
+        self,
+        metric: str,
+        truths: Sequence[Answer],
+        first: Sequence[Answer],
+        second: Sequence[Answer],
+        confidence: float,
+        classes: Sequence[str],
+    ) -> Interval:
+        from edgepack_runtime.stats import reading
+
+        return reading.drop(metric, truths, first, second, confidence)
+
+    def confusion(self, pairs: Sequence[Pair]) -> None:
+        """None: there are no classes."""
+
+
+class _Best(NamedTuple):
+    """The best answer of one window. `lead`: how much its logits exceed those of none."""
+
+    lead: float
+    place: Tuple[int, int]
+    score: float
+
+
+def _best(part: Part) -> _Best:
+    """The span with the highest sum of its start's and its end's logit, or none."""
+    starts, ends = ([row[side] for row in part.logits] for side in (0, 1))
+    if not math.isfinite(sum(starts) + sum(ends)):
+        raise not_finite(part.logits)
+    inside = [token for token, (start, end) in enumerate(part.offsets) if end > start]
+    first, last, total = NONE, NONE, starts[NONE] + ends[NONE]
+    none = total
+    waiting: Deque[int] = deque()  # starts of the last MOST_TOKENS tokens, by falling logit
+    found = -math.inf
+    for token in inside:
+        while waiting and starts[waiting[-1]] < starts[token]:
+            waiting.pop()
+        waiting.append(token)
+        if token - waiting[0] >= MOST_TOKENS:
+            waiting.popleft()
+        if starts[waiting[0]] + ends[token] > found:
+            first, last, found = waiting[0], token, starts[waiting[0]] + ends[token]
+    if found <= none:
+        first = last = NONE
+    allowed = [NONE, *inside]
+    score = _probability(starts, first, allowed) * _probability(ends, last, allowed)
+    place = (part.offsets[first][0], part.offsets[last][1]) if first != NONE else (0, 0)
+    return _Best(found - none, place, score)
+
+
+def _probability(logits: Sequence[float], token: int, allowed: Sequence[int]) -> float:
+    """The softmax at `token` over the tokens `allowed`."""
+    highest = max(logits[place] for place in allowed)
+    total = sum(math.exp(logits[place] - highest) for place in allowed)
+    return math.exp(logits[token] - highest) / total
+
+
+def _parsed(value: Any, length: int) -> Optional[Span]:
+    """The span in a JSON value, [start, end, text]; None if it is invalid."""
+    if not isinstance(value, list) or len(value) != 3:
+        return None
+    start, end, text = value
+    numbers = type(start) is int and type(end) is int and 0 <= start < end <= length
+    return Span(start, end, text) if numbers and isinstance(text, str) and text else None

@@ -1,0 +1,65 @@
+"""Exact match and character F1 of answers in a text."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from edgepack_runtime.stats import reading
+from edgepack_runtime.util.spans import Span
+
+
+def said(*texts: str) -> tuple[Span, ...]:
+    return tuple(Span(0, len(text), text) for text in texts)
+
+
+@pytest.mark.parametrize(
+    ("truth", "answer", "exact", "f1"),
+    [
+        (("重庆武隆县",), ("重庆武隆县",), 1.0, 1.0),
+        (("《霍元甲》",), ("霍元甲",), 1.0, 1.0),  # punctuation counts for nothing
+        (("1997年",), ("在1997年",), 0.0, 0.8),  # 1997 is one unit: 2 of 3 and of 2
+        (("辐鳍鱼纲", "鱼纲"), ("鱼纲",), 1.0, 1.0),  # the best of several
+        (("New York City",), ("new york",), 0.0, 0.8),  # words of other letters
+        (("甲乙丙丁",), ("甲乙x丙丁",), 0.0, 4 / 9),  # the longest run, not all common characters
+        (("甲",), ("乙",), 0.0, 0.0),
+        (("甲",), (), 0.0, 0.0),
+        ((), ("甲",), 0.0, 0.0),
+        ((), (), 1.0, 1.0),
+        (("！",), ("？",), 1.0, 1.0),  # nothing but punctuation in both
+    ],
+)
+def test_scores_of_an_answer(truth: tuple[str, ...], answer: tuple[str, ...], exact: float, f1: float) -> None:
+    assert reading.exact_match(said(*truth), said(*answer)) == exact
+    assert reading.character_f1(said(*truth), said(*answer)) == pytest.approx(f1)
+
+
+@given(st.text(max_size=12), st.text(max_size=12))
+def test_f1_is_symmetric_within_bounds_and_1_for_a_match(first: str, second: str) -> None:
+    one, other = said(first), said(second)
+    found = reading.character_f1(one, other)
+    assert 0 <= found <= 1 and found == reading.character_f1(other, one)
+    if reading.units(first) == reading.units(second):
+        assert found == 1 == reading.exact_match(one, other)
+
+
+ROWS: list[tuple[Any, Any]] = [(said("甲乙"), said("甲乙")), (said("甲乙"), said("甲")), ((), said("丙")), ((), ())]
+
+
+@pytest.mark.parametrize(("metric", "value"), [("exact_match", 0.5), ("character_f1", (1 + 2 / 3 + 0 + 1) / 4)])
+def test_metrics_have_intervals_and_paired_drops(metric: str, value: float) -> None:
+    truths, answers = zip(*ROWS, strict=True)
+    assert reading.values(ROWS)[metric] == pytest.approx(value)
+    found = reading.interval(metric, truths, answers, 0.95)
+    assert found.value == pytest.approx(value) and found.low < value < found.high
+    assert reading.drop(metric, truths, truths, answers, 0.95).value == pytest.approx(1 - value)
+
+
+def test_another_metric_or_other_rows_are_an_error() -> None:
+    with pytest.raises(ValueError, match="unknown metric"):
+        reading.scores("mae", ROWS, ROWS)
+    with pytest.raises(ValueError, match="1 answers for 2 rows"):
+        reading.scores("exact_match", [(), ()], [()])
