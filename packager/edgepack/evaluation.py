@@ -73,11 +73,11 @@ def _goodness(task: Task, rows: Sequence[Row], found: float, classes: Sequence[s
 
 
 def floor(task: Task, rows: Sequence[Row]) -> float | None:
-    """The highest `value` of the same answer to every row; a model that is not above it has learnt nothing.
+    """The highest `value` that needs no learning; a model that is not above it has learnt nothing.
 
     None if all rows have the same answer: no score then shows learning.
     """
-    found = task.constant_score([row.label for row in rows])
+    found = tasks.unlearned_score(task, [row.item for row in rows], [row.label for row in rows])
     return None if found is None else _goodness(task, rows, found, ())
 
 

@@ -1,4 +1,4 @@
-"""Answers in a text: from SQuAD's form to answers of an installed release, over HTTP, and as graphs of somebody else."""
+"""Answers in a text: learnt from SQuAD's form, given by an installed release, over HTTP, and by graphs of others."""
 
 from __future__ import annotations
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import unicodedata
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import chain
 from typing import Any, Final
 
@@ -68,25 +68,50 @@ def check_variants(splits: Sequence[SplitFacts]) -> None:
 
 def _check_typos(rows: Mapping[str, int], first: Mapping[str, SplitFacts]) -> None:
     """Labels of one row that differ in one character from a label of many."""
-    usual = [(label, _folded(label)) for label in rows if rows[label] >= MIN_LABEL_ROWS]
+    usual = OneApart()
     for label in rows:
-        if rows[label] > 1:
-            continue
-        folded = _folded(label)
-        near = next((other for other, theirs in usual if _is_one_apart(folded, theirs)), None)
+        if rows[label] >= MIN_LABEL_ROWS:
+            usual.add(label)
+    for label in rows:
+        near = usual.near(label) if rows[label] == 1 else None
         if near is not None:
             reason = message("found.typo", label=shortened(label), near=shortened(near), rows=rows[near])
             fix = message("found.if_typo", near=shortened(near))
             first[label].log.add(f"`{label}` may be a typo", "warning", first[label].label_lines[label], reason, fix)
 
 
-def _is_one_apart(left: str, right: str) -> bool:
-    """Whether one character was replaced, left out or added in a label of at least two."""
-    short, long = (left, right) if len(left) <= len(right) else (right, left)
-    if len(long) - len(short) > 1 or len(short) < 2 or short == long:
-        return False
-    place = next((at for at, (ours, theirs) in enumerate(zip(short, long, strict=False)) if ours != theirs), len(short))
-    return short[place + (len(short) == len(long)) :] == long[place + 1 :]
+class OneApart:
+    """Labels, found by others that differ in one character: replaced, left out or added, in a label of at least two.
+
+    Labels longer than `_LONGEST_TYPO` are left out: nobody types them.
+    """
+
+    def __init__(self) -> None:
+        self._whole: dict[str, str] = {}  # folded label -> label; of equal ones the first
+        self._without: dict[str, str] = {}  # without one character
+        self._at: dict[tuple[int, str], str] = {}  # without the character at a place
+
+    def add(self, label: str) -> None:
+        folded = _folded(label)
+        if len(folded) <= _LONGEST_TYPO:
+            self._whole.setdefault(folded, label)
+            for at, rest in _rests(folded):
+                self._without.setdefault(rest, label)
+                self._at.setdefault((at, rest), label)
+
+    def near(self, label: str) -> str | None:
+        folded = _folded(label)
+        if not 2 <= len(folded) <= _LONGEST_TYPO or folded in self._whole:
+            return None
+        found = [self._without.get(folded)]
+        for at, rest in _rests(folded):
+            found += [self._at.get((at, rest)), self._whole.get(rest) if len(rest) > 1 else None]
+        return next(filter(None, found), None)
+
+
+def _rests(folded: str) -> Iterator[tuple[int, str]]:
+    """Each place of a label, and what is left without the character there."""
+    return ((at, folded[:at] + folded[at + 1 :]) for at in range(len(folded)))
 
 
 def _folded(label: str) -> str:
@@ -107,6 +132,7 @@ FAR: Final = 20  # times the distance from the median that nearly all rows keep
 _USUAL: Final = 0.9  # of the rows
 EXAMPLES: Final = 5  # named leaked rows; more are counted
 _SHOWN_LABELS: Final = 10
+_LONGEST_TYPO: Final = 40  # characters of a label
 
 _Indices = NDArray[np.intp]
 _Rows = NDArray[np.bool_]

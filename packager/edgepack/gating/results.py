@@ -16,7 +16,7 @@ from edgepack_runtime.bundle.manifest import Manifest
 from edgepack_runtime.errors import ExitCode
 from edgepack_runtime.gate.latency import asked_of
 from edgepack_runtime.schema import figures
-from edgepack_runtime.schema.gates import ABOVE_MAJORITY, Limits, declared, per_class
+from edgepack_runtime.schema.gates import ABOVE_MAJORITY, Limits, declared
 from edgepack_runtime.schema.receipt import VERDICTS, BundleFacts, GateReceipt
 from edgepack_runtime.stats import intervals
 
@@ -185,9 +185,10 @@ def _limited(gates: Mapping[str, Any]) -> set[str]:
         return value
 
     limits = Limits.parse(gates)
-    of_classes = {per_class(figure) for figure in limits.accuracy.floors()}
-    by_number = {gate for gate in declared() if isinstance(limit(gate), (int, float)) and gate != ABOVE_MAJORITY}
-    return by_number | of_classes | {asked.gate for asked in asked_of(limits.latency)}
+    found = {gate for gate in declared() if isinstance(limit(gate), (int, float)) and gate != ABOVE_MAJORITY}
+    found |= {*limits.accuracy.checks(), *(asked.gate for asked in asked_of(limits.latency))}
+    # Without its rows a bundle without another gate has no check at all, and its receipt says so.
+    return found | ({ABOVE_MAJORITY} if limits.accuracy.above_majority and (found or limits.golden.carry) else set())
 
 
 def _named(receipt: GateReceipt) -> set[str]:

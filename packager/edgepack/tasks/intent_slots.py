@@ -74,26 +74,56 @@ def slots_in(line: int, text: str, value: object, log: FindingLog) -> tuple[Span
     if found in (None, "", {}):
         return ()
     if not isinstance(found, dict) or are_spans(found):
-        return spans_in(line, text, value, log)
+        return _named_as_slots(line, spans_in(line, text, value, log), log)
     if not are_slots(found):
         log.add("slots of another type", "error", line, message("found.slot_type"), message("found.correct_slot"))
         return None
     taken: list[Span] = []
+    places = _Places(text)
     for slot, said in _pairs(found):
         name = label_of(line, slot, log)
         if name is None:
             return None
-        if name.startswith(INTENT):
-            reason = message("found.slot_as_intent", slot=shortened(name), prefix=INTENT)
-            log.add("slots with the name of an intent", "error", line, reason, message("found.rename_slot"))
-            return None
-        start = _free(text, said, taken)
+        start = places.take(said)
         if start is None:
             reason = message("found.slot_not_in_text", slot=shortened(name), value=shortened(said))
             log.add("slots that are not in the text", "error", line, reason, message("found.correct_slot"))
             return None
         taken.append(Span(start, start + len(said), name))
-    return tuple(sorted(taken))
+    return _named_as_slots(line, tuple(sorted(set(taken))), log)
+
+
+def _named_as_slots(line: int, slots: tuple[Span, ...] | None, log: FindingLog) -> tuple[Span, ...] | None:
+    """The slots, of which none is called as an intent."""
+    odd = next((span.label for span in slots or () if span.label.startswith(INTENT)), None)
+    if odd is None:
+        return slots
+    reason = message("found.slot_as_intent", slot=shortened(odd), prefix=INTENT)
+    log.add("slots with the name of an intent", "error", line, reason, message("found.rename_slot"))
+    return None
+
+
+class _Places:
+    """Where texts of slots are in a text: each at its first place that no slot before has; else at its first place."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self._taken = bytearray(len(text))
+        self._next: dict[str, int] = {}  # of each text of a slot, where its search goes on: what was taken stays so
+
+    def take(self, said: str) -> int | None:
+        """The place of a slot; None if its text is nowhere."""
+        start = self._text.find(said, self._next.get(said, 0))
+        while start >= 0:
+            last_taken = self._taken.rfind(1, start, start + len(said))
+            if last_taken < 0:
+                self._taken[start : start + len(said)] = b"\1" * len(said)
+                self._next[said] = start + len(said)
+                return start
+            start = self._text.find(said, last_taken + 1)
+        self._next[said] = len(self._text)
+        first = self._text.find(said)
+        return first if first >= 0 else None
 
 
 def _pairs(found: dict[str, Any]) -> Iterator[tuple[str, str]]:
@@ -105,13 +135,3 @@ def _texts(value: object) -> list[str] | None:
     """The texts of a slot, none for null or an empty text; None if they are something else."""
     several = value if isinstance(value, list) else [] if value in (None, "") else [value]
     return [str(said) for said in several] if all(isinstance(said, str) and said for said in several) else None
-
-
-def _free(text: str, said: str, taken: Sequence[Span]) -> int | None:
-    """The first place of a text in a row that no slot has yet; else its first place; None if there is none."""
-    start = first = text.find(said)
-    while start >= 0:
-        if all(start >= span.end or start + len(said) <= span.start for span in taken):
-            return start
-        start = text.find(said, start + 1)
-    return first if first >= 0 else None

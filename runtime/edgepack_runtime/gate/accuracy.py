@@ -24,7 +24,7 @@ from edgepack_runtime.schema.gates import (
 from edgepack_runtime.schema.receipt import GateCheck, Score
 from edgepack_runtime.stats import intervals, metrics, scoring
 from edgepack_runtime.stats.metrics import Answer, Pair, Tally
-from edgepack_runtime.tasks.task import Task, hundred_points, row_errors
+from edgepack_runtime.tasks.task import Task, hundred_points, row_errors, unlearned
 from edgepack_runtime.util.progress import Log
 from edgepack_runtime.util.texts import counted
 
@@ -296,19 +296,24 @@ def _value_check(measured: Measured, gate: Limit, limit: float, confidence: floa
 
 
 def _majority_check(measured: Measured, confidence: float) -> GateCheck:
-    """Paired gain over the most frequent answer on the same rows. It passes, or nothing is shown: never a fail.
+    """Paired gain over the best answers that need no learning. It passes, or nothing is shown: never a fail.
 
     Every release must pass it (`GateReceipt.refusal`).
     """
     truths = [row.answer for row in measured.rows]
-    constant = [measured.task.constant_answer(truths)] * len(truths)
+    items = [row.item for row in measured.rows]
+    same, constant = unlearned(measured.task, items, truths, measured.metric, measured.classes)
     drop = measured.drop(constant, confidence)
     theirs = measured.interval.value + (drop.value if measured.kind.more_is_better else -drop.value)
     value = shown(theirs, measured.kind.unit)
     lost = measured.in_points(drop)
     gain = intervals.Interval(-lost.value, -lost.high, -lost.low)
     verdict = intervals.PASS if gain.low > 0 else intervals.INCONCLUSIVE
-    notes: List[str] = [message("gate.majority", answer=_quoted(measured.task, constant[0]), value=value)]
+    notes: List[str] = [
+        message(f"gate.rule_of_{measured.task.name}", value=value)
+        if same is None
+        else message("gate.majority", answer=_quoted(measured.task, same), value=value)
+    ]
     if verdict == intervals.INCONCLUSIVE and measured.metric == metrics.ACCURACY and gain.value > 0:
         counts = measured.counts(constant)
         needed = intervals.n_for_drop(counts.lost, counts.won, counts.n, 0.0, confidence)

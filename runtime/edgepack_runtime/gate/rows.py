@@ -16,7 +16,7 @@ from edgepack_runtime.bundle.golden import GoldenRow
 from edgepack_runtime.bundle.model_config import ModelConfig
 from edgepack_runtime.errors import UsageError
 from edgepack_runtime.messages import message
-from edgepack_runtime.schema.gates import ABOVE_MAJORITY, Limits, per_class
+from edgepack_runtime.schema.gates import ABOVE_MAJORITY, Limits
 from edgepack_runtime.schema.receipt import Unmeasured
 
 WHY_NOT = message("gate.no_rows_here")
@@ -77,7 +77,6 @@ def unmeasured(limits: Limits, *, others: bool, waived: bool) -> List[Unmeasured
         waived: the other gates alone decide the verdict.
     """
     asked = limits.accuracy
-    gates = [f"accuracy.{name}" for name in asked.asked()]
-    gates += [per_class(figure) for figure in asked.floors()]
+    gates = asked.checks()
     gates += [ABOVE_MAJORITY] if asked.above_majority and (gates or others) else []
     return [Unmeasured(gate, WHY_NOT, waived) for gate in gates]

@@ -6,9 +6,10 @@ belongs to exactly one window: the one with the nearest middle.
 
 from __future__ import annotations
 
-from typing import Iterator, List, NamedTuple, Sequence, Tuple
+from typing import TYPE_CHECKING, Iterator, List, NamedTuple, Sequence, Tuple
 
-from edgepack_runtime.inference.tokenizer import ErnieTokenizer
+if TYPE_CHECKING:
+    from edgepack_runtime.inference.tokenizer import ErnieTokenizer  # slow to import, and every verb imports this
 
 TRUNCATE, WINDOWS = LONG_TEXTS = ("truncate", "windows")  # handling of texts with more tokens than the model reads
 ALL_TOKENS = 2**53  # no text has more

@@ -37,6 +37,10 @@ TEMPLATES: Mapping[str, Tuple[str, str]] = {
         "a model that answers {answer} to every text has {value}",
         "对所有文本都预测为 {answer} 的模型为 {value}",
     ),
+    "gate.rule_of_reading": (
+        "the sentence with the most characters of the question has {value}",
+        "取与问题重合字最多的句子为答案，结果为 {value}",
+    ),
     "gate.lost": (
         "{lost:#row} lost against {name}, {won} won",
         "与{name}相比，{lost} 个样本由对变错，{won} 个由错变对",

@@ -18,7 +18,7 @@ from edgepack_runtime.schema.maxima import MAX_THREADS, MAX_TOKENS
 from edgepack_runtime.stats.intervals import CONFIDENCE
 from edgepack_runtime.stats.metrics import METRICS, MetricName, metric_of
 
-ABOVE_MAJORITY = "accuracy.above_majority"  # better than the most frequent answer; no recipe sets or waives it
+ABOVE_MAJORITY = "accuracy.above_majority"  # better than the same answer to every row; no recipe sets or waives it
 DELIVER: Literal["deliver"] = "deliver"
 REFUSE: Literal["refuse"] = "refuse"
 NOT_LIMITS = ("golden", "inconclusive")  # keys of `gates` that limit nothing
@@ -276,13 +276,17 @@ def ungated(gates: Mapping[str, Any]) -> bool:
 
 @dataclasses.dataclass(frozen=True)
 class ManifestAccuracy(AccuracyLimits):
-    """`accuracy` of a manifest. Every build sets `above_majority`: the model must beat the most frequent answer."""
+    """`accuracy` of a manifest. Every build sets `above_majority`: the model must beat any answer given to all rows."""
 
     above_majority: bool = False
 
     @classmethod
     def without_limit(cls, given: Mapping[str, Any]) -> bool:
         return given.get("above_majority") is not True and super().without_limit(given)
+
+    def checks(self) -> List[str]:
+        """The names of the checks that a receipt has of these limits, `ABOVE_MAJORITY` not among them."""
+        return [*(f"accuracy.{name}" for name in self.asked()), *map(per_class, self.floors())]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -363,7 +367,7 @@ class Limit(NamedTuple):
 @functools.lru_cache(maxsize=1)
 def declared() -> Mapping[str, Limit]:
     """Every limit by its name. Those by length are `latency.by_length.p95_ms` here."""
-    most = Limit(ABOVE_MAJORITY, "points", True, "More right answers than the most frequent answer has.")
+    most = Limit(ABOVE_MAJORITY, "points", True, "Better than the best answer that is the same for every row.")
     further = Limit(_MIN_OF, "fraction", True, "Least value of a further metric that passes.")
     return {limit.gate: limit for limit in (*_declared(Gates, ""), most, further)}
 

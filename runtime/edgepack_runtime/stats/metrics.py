@@ -160,20 +160,19 @@ def micro_f1(tallies: Mapping[str, Tally]) -> float:
     return pooled(tallies.values()).f1
 
 
-def constant_score(metric: str, truths: Sequence[Label]) -> float:
-    """The highest score, 0 to 1, of a model that gives every row the same answer: it needs no learning.
+def constant_claims(truths: Iterable[Label]) -> List[Union[str, Span]]:
+    """The labels or spans with the highest micro F1 if every row is given all of them: it needs no learning.
 
-    Args:
-        metric: accuracy, of rows with one label; otherwise micro F1, which for spans is entity F1. With the k most
-            frequent labels or spans it is 2 x their number / (k x rows + number of all).
+    With the k most frequent ones that F1 is 2 x their number / (k x rows + number of all).
     """
-    claims = Counter(claim for truth in truths for claim in _claims(truth))
-    counts = sorted(claims.values(), reverse=True)
-    if metric == ACCURACY:
-        return counts[0] / len(truths)
-    # `found` of the claims have one of the k most frequent labels.
-    scores = (2 * found / (k * len(truths) + sum(counts)) for k, found in enumerate(accumulate(counts), 1))
-    return max(scores, default=0.0)
+    rows = [_claims(truth) for truth in truths]
+    counts = Counter(claim for row in rows for claim in row)
+    ranked = sorted(counts.items(), key=lambda item: (-item[1], repr(item[0])))
+    total, best, most = sum(counts.values()), 0, 0.0
+    for k, found in enumerate(accumulate(count for _, count in ranked), 1):
+        if (score := 2 * found / (k * len(rows) + total)) > most:
+            best, most = k, score
+    return [claim for claim, _ in ranked[:best]]
 
 
 def macro_f1(tallies: Mapping[str, Tally]) -> float:

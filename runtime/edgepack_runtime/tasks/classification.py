@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, Any, Dict, Mapping, Optional, Sequence, Tuple
+from typing import TYPE_CHECKING, Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
 from edgepack_runtime.stats import metrics
 from edgepack_runtime.stats.metrics import Answer, Pair
-from edgepack_runtime.util.texts import NOTHING
+from edgepack_runtime.util.texts import NOTHING, Item
 
 if TYPE_CHECKING:
     from edgepack_runtime.stats.intervals import Interval  # slow to import, and every verb imports the tasks
@@ -58,6 +58,9 @@ class Classification:
     def classes_of(self, answer: Answer) -> Sequence[str]:
         return metrics.classes_of(answer)
 
+    def rule_answer(self, item: Item) -> None:
+        """None: there is no rule."""
+
     def words(self, answer: Answer, text: Optional[str]) -> str:
         return str(answer) if isinstance(answer, str) else ", ".join(answer) or NOTHING
 
@@ -85,11 +88,20 @@ class Classification:
         found = metrics.values(pairs, positive)
         return {name: found[name] for name in self.metric_names if name in found}
 
-    def constant_answer(self, truths: Sequence[Answer]) -> Answer:
-        return max(Counter(truths).items(), key=lambda item: (item[1], repr(item[0])))[0]
-
-    def constant_score(self, truths: Sequence[Answer]) -> Optional[float]:
-        return metrics.constant_score(self.usual_metric, truths) if len(set(truths)) > 1 else None
+    def constant_answer(self, truths: Sequence[Answer], metric: str, classes: Sequence[str]) -> Answer:
+        """The most frequent answer; but by F1 always the label that it is about, or all labels that gain by it."""
+        if metric == metrics.F1:
+            return metrics.positive_label(classes, truths)
+        if metric == metrics.ACCURACY or isinstance(truths[0], str):
+            return max(Counter(truths).items(), key=lambda item: (item[1], repr(item[0])))[0]
+        if metric != metrics.MACRO_F1:
+            return tuple(sorted(metrics.constant_claims(truths)))
+        of_class: Dict[str, List[Any]] = {}  # whose claims decide the F1 of no other class
+        for number, truth in enumerate(truths):
+            for claim in truth:
+                rows = of_class.setdefault(getattr(claim, "label", claim), [()] * len(truths))
+                rows[number] = (*rows[number], claim)
+        return tuple(sorted(claim for rows in of_class.values() for claim in metrics.constant_claims(rows)))
 
     def interval(
         self,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from typing import TYPE_CHECKING, AbstractSet, Any, Callable, Dict, Mapping, NamedTuple, Optional, Sequence, Tuple, cast
 
 from edgepack_runtime.stats import metrics
@@ -129,9 +128,13 @@ class IntentSlots(LabelledSpans):
             metrics.ENTITY_F1: metrics.micro_f1(metrics.class_tallies(slots)),
         }
 
-    def constant_score(self, truths: Sequence[Answer]) -> Optional[float]:
-        counts = Counter(truths)
-        return max(counts.values()) / len(truths) if len(counts) > 1 else None
+    def constant_answer(self, truths: Sequence[Answer], metric: str, classes: Sequence[str]) -> Answer:
+        """The most frequent one, of all, of the intent alone, or of that with the slots of the best F1."""
+        if metric == metrics.ACCURACY:
+            return super().constant_answer(truths, metric, classes)
+        intent = super().constant_answer(list(map(_intent, truths)), metrics.ACCURACY, ())
+        slots = list(map(_slots, truths)) if metric == metrics.ENTITY_F1 else []
+        return (intent, *(super().constant_answer(slots, metric, classes) if slots else ()))
 
     def interval(
         self,

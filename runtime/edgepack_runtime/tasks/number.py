@@ -14,7 +14,8 @@ if TYPE_CHECKING:
     from edgepack_runtime.stats.intervals import Interval  # slow to import, and every verb imports the tasks
 
 NUMBER_LABELS = ("value",)  # the only output of a model
-MOST = 1e9  # of a number, on either side of 0: a float holds six decimals of it
+MOST = 1e9  # of a number of a row, on either side of 0: a float holds six decimals of it
+_MOST_ANSWER = 1e15  # of a model, which may leave the range of its rows; squares of it are numbers
 
 
 class NumberPrediction(NamedTuple):
@@ -81,7 +82,7 @@ class Number:
         return 0.0  # any change of the logit changes the answer
 
     def parse_answer(self, value: Any, known: AbstractSet[str], length: int) -> Optional[float]:
-        return float(value) if type(value) in (int, float) and abs(value) <= MOST else None
+        return float(value) if type(value) in (int, float) and abs(value) <= _MOST_ANSWER else None
 
     def answer_of(self, value: Any) -> float:
         return float(value)
@@ -93,6 +94,9 @@ class Number:
 
     def classes_of(self, answer: float) -> Sequence[str]:
         return ()
+
+    def rule_answer(self, item: Item) -> None:
+        """None: there is no rule."""
 
     def words(self, answer: float, text: Optional[str]) -> str:
         return f"{answer:.4g}"
@@ -117,12 +121,9 @@ class Number:
 
         return numbers.values(pairs)
 
-    def constant_answer(self, truths: Sequence[float]) -> float:
+    def constant_answer(self, truths: Sequence[float], metric: str, classes: Sequence[str]) -> float:
         """The median, which has the least mean absolute error."""
         return float(sorted(truths)[len(truths) // 2])
-
-    def constant_score(self, truths: Sequence[float]) -> Optional[float]:
-        return 0.0 if len(set(truths)) > 1 else None
 
     def interval(
         self,

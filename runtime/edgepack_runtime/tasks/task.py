@@ -136,6 +136,9 @@ class Task(Protocol):
     def classes_of(self, answer: Answer) -> Sequence[str]:
         """The distinct classes of an answer, sorted."""
 
+    def rule_answer(self, item: Item) -> Optional[Answer]:
+        """The answer of a simple rule, which needs no learning; None if the task has no rule."""
+
     def words(self, answer: Answer, text: Optional[str]) -> str:
         """An answer as a reader of a report sees it; `text` is the (first) text of the row, None if it is not shown."""
 
@@ -157,11 +160,8 @@ class Task(Protocol):
     def values(self, pairs: Sequence[Pair], classes: Sequence[str]) -> Dict[str, float]:
         """Every metric of (truth, answer) pairs, at least one."""
 
-    def constant_answer(self, truths: Sequence[Answer]) -> Answer:
-        """The best answer of a model that gives every row the same: it needs no learning."""
-
-    def constant_score(self, truths: Sequence[Answer]) -> Optional[float]:
-        """The best usual score of a model with the same answer for every row; None if it is always right."""
+    def constant_answer(self, truths: Sequence[Answer], metric: str, classes: Sequence[str]) -> Answer:
+        """The best answer by a metric of a model that gives every row the same: it needs no learning."""
 
     def interval(
         self,
@@ -205,10 +205,40 @@ def hundred_points(task: Task, metric: str, truths: Sequence[Answer], classes: S
     """
     if metrics.metric_of(metric).more_is_better:
         return 1.0
-    constant = task.constant_answer(truths)
+    constant = task.constant_answer(truths, metric, classes)
     errors = sorted(task.error(truth, constant) for truth in truths)
     mean = task.values([(truth, constant) for truth in truths], classes)[metric]
     return errors[len(errors) // 2] or mean or 1.0
+
+
+def unlearned(
+    task: Task, items: Sequence[Item], truths: Sequence[Answer], metric: str, classes: Sequence[str]
+) -> Tuple[Optional[Answer], List[Answer]]:
+    """The best answers by a metric that need no learning: the same one to every row, or those of the task's rule.
+
+    Returns:
+        That answer, None if the rule is better, and all answers.
+    """
+    same = task.constant_answer(truths, metric, classes)
+    by_rule = [task.rule_answer(item) for item in items]
+    tried: List[Tuple[Optional[Answer], List[Answer]]] = [(same, [same] * len(items))]
+    if None not in by_rule:
+        tried.append((None, by_rule))
+    more = metrics.metric_of(metric).more_is_better
+
+    def score(answers: Sequence[Answer]) -> float:
+        found = task.values(list(zip(truths, answers)), classes)[metric]
+        return found if more else -found
+
+    return max(tried, key=lambda one: score(one[1])) if len(tried) > 1 else tried[0]
+
+
+def unlearned_score(task: Task, items: Sequence[Item], truths: Sequence[Answer]) -> Optional[float]:
+    """The best usual score that needs no learning; None if the same answer is right for every row."""
+    _, answers = unlearned(task, items, truths, task.usual_metric, ())
+    if all(task.error(truth, answer) == 0 for truth, answer in zip(truths, answers)):
+        return None
+    return task.values(list(zip(truths, answers)), ())[task.usual_metric]
 
 
 def row_errors(task: Task, truths: Sequence[Answer], answers: Sequence[Answer]) -> List[float]:

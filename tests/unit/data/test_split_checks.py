@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tests.golden import assert_golden
 
 from edgepack.artifacts import Row
-from edgepack.data.split_checks import MAX_IMBALANCE, MIN_LABEL_ROWS, check_splits, rows_to_drop
+from edgepack.data.split_checks import MAX_IMBALANCE, MIN_LABEL_ROWS, OneApart, check_splits, rows_to_drop
 from edgepack.data.split_stats import SplitFacts, gather_facts, read_facts
 from edgepack.recipe.finding_log import FindingLog
 from edgepack.recipe.findings import Finding
@@ -243,6 +243,14 @@ def test_labels_that_look_different_are_not_named(one: str, other: str) -> None:
     train = facts("train", *(f"{one if n % 2 else other} 训练第{n}条文本" for n in range(40)))
     held = {name: facts(name, f"{one} {name}甲", f"{other} {name}乙") for name in NAMES[1:]}
     assert check(train=train, **held) == []
+
+
+def test_labels_by_the_thousand_are_compared_at_once() -> None:
+    """Each with each other, these would take minutes: `\ufdfa` is 18 characters once it is folded."""
+    usual, rare = OneApart(), [f"{'甲' * 30}{n:05d}乙" for n in range(20_000)]
+    for label in (*(f"{'甲' * 30}{n:05d}" for n in range(10_000)), *(f"\ufdfa{'x' * 150}{n}" for n in range(10_000))):
+        usual.add(label)
+    assert [usual.near(label) for label in rare] == [*(label[:-1] for label in rare[:10_000]), *[None] * 10_000]
 
 
 @pytest.mark.parametrize(

@@ -265,7 +265,13 @@ def test_every_exit_code_has_a_rank() -> None:
 def test_a_receipt_without_a_gate_of_the_manifest_is_refused(receipt: dict[str, Any]) -> None:
     names = {check["gate"] for check in receipt["checks"]}
     limits = {
-        "accuracy": {"min": 0.9, "max": None, "above_majority": True, "per_class": {"recall_of": {"1": 0.5}}},
+        "accuracy": {
+            "min": 0.9,
+            "max": None,
+            "above_majority": True,
+            "per_class": {"recall_of": {"1": 0.5}},
+            "min_of": {"macro_f1": 0.5, "micro_f1": 0.6},
+        },
         "latency": {
             "p50_ms": None,
             "by_length": [{"max_tokens": 16, "p95_ms": 5}],
@@ -277,7 +283,8 @@ def test_a_receipt_without_a_gate_of_the_manifest_is_refused(receipt: dict[str, 
     assert gates.readable(receipt, manifest=manifest) == receipt
     manifest.gates = limits
     given = {
-        "accuracy.min", "accuracy.per_class.recall", "latency.max_tokens_16.p95_ms",
+        "accuracy.min", "accuracy.per_class.recall", "accuracy.above_majority", "accuracy.min_of.macro_f1",
+        "accuracy.min_of.micro_f1", "latency.max_tokens_16.p95_ms",
         "latency.sustained.max_slowdown_percent", "cold_start.ms",
     }  # fmt: skip
     checks = [*receipt["checks"], *({**receipt["checks"][0], "gate": gate} for gate in sorted(given - names))]

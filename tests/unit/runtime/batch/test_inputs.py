@@ -430,7 +430,12 @@ def test_a_file_with_any_content_is_read_to_its_end(data: st.DataObject, suffix:
     body = b"".join(data.draw(st.lists(st.binary(max_size=6) | marks, max_size=30)))
     header = b"" if suffix in (".txt", ".jsonl") else b"text,id\n".replace(b",", b"\t" if suffix == ".tsv" else b",")
     source = inputs.Source(io.BufferedReader(io.BytesIO(header + body)), "random", suffix, ["text"])
-    found = list(source.rows())
+    is_list = suffix == ".jsonl" and source.file.is_list
+    try:
+        found = list(source.rows())
+    except UsageError:
+        assert is_list  # of which nothing can be read behind what is no JSON
+        return
     assert all((row.item is None) != (row.error is None) for row in found)
     ends = [row.end for row in found]
     assert ends == sorted(ends) and (not ends or ends[-1] <= len(header + body))

@@ -118,7 +118,33 @@ def test_a_model_that_finds_nothing_passes_nothing() -> None:
     for answers, verdict in (([()] * 90, "inconclusive"), ([row.answer for row in rows], "pass")):
         given = accuracy.measure(SPANS, rows, answers, "entity_f1", 0.95, ["name"])
         [check] = accuracy.checks(given, limits(above_majority=True))
-        assert (check.verdict, check.detail) == (verdict, "a model that answers nothing to every text has 0 %")
+        said = "a model that answers '0-1 = name' to every text has 50 %"  # and nothing to every text 0 %
+        assert (check.verdict, check.detail) == (verdict, said)
+
+
+@pytest.mark.parametrize(
+    ("task", "metric", "classes", "truths", "constant"),
+    [
+        (ONE, "f1", "01", ["0"] * 340 + ["1"] * 260, "1"),
+        (SEVERAL, "micro_f1", "abc", [()] * 224 + [("a", "b")] * 200 + [("a", "c")] * 176, ("a",)),
+        (
+            task_by_name(INTENT_SLOTS),
+            "intent_accuracy",
+            ["intent=a", "intent=b", "x"],
+            [("intent=a",)] * 375 + [("intent=b", Span(0, 1, "x"))] * 225,
+            ("intent=a", Span(0, 1, "x")),
+        ),
+        (SPANS, "entity_f1", ["name"], [(Span(0, 1, "name"),)] * 60 + [()] * 40, (Span(0, 1, "name"),)),
+    ],
+)
+def test_the_same_answer_to_every_row_passes_by_no_metric(
+    task: Task, metric: str, classes: Any, truths: list[Any], constant: Any
+) -> None:
+    """Of several labels, the most frequent whole answer is none: against that, one label for all would look good."""
+    rows = [GoldenRow("x", truth, truth, None, None) for truth in truths]
+    given = accuracy.measure(task, rows, [constant] * len(rows), metric, 0.95, list(classes))
+    [check] = accuracy.checks(given, limits(above_majority=True))
+    assert check.verdict == "inconclusive" and check.low is not None and check.low <= 0
 
 
 def test_at_the_limit_itself_no_number_of_rows_decides() -> None:

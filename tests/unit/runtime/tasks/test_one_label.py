@@ -13,7 +13,7 @@ from edgepack_runtime.errors import StageFailedError
 from edgepack_runtime.stats import metrics
 from edgepack_runtime.tasks.one_label import LabelPrediction, OneLabel, one_label
 from edgepack_runtime.tasks.registry import ONE_TEXT, TOKENS, task_by_name
-from edgepack_runtime.tasks.task import Part
+from edgepack_runtime.tasks.task import Part, unlearned_score
 
 LABELS = ("b", "a", "c")
 TASK = OneLabel("x", pairs=False)
@@ -78,9 +78,9 @@ def test_f1_is_a_value_of_two_labels_alone() -> None:
 
 
 def test_rows_with_one_answer_show_no_learning() -> None:
-    assert TASK.constant_score(["a", "a"]) is None
-    assert TASK.constant_score(["a", "b", "a", "a"]) == 0.75
-    assert TASK.constant_answer(["a", "b", "a", "a"]) == "a"
+    assert unlearned_score(TASK, [""] * len(["a", "a"]), ["a", "a"]) is None
+    assert unlearned_score(TASK, [""] * len(["a", "b", "a", "a"]), ["a", "b", "a", "a"]) == 0.75
+    assert TASK.constant_answer(["a", "b", "a", "a"], "accuracy", "ab") == "a"
 
 
 def test_only_models_of_whole_texts_have_a_linear_part() -> None:

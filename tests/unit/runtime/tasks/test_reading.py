@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from edgepack_runtime.errors import StageFailedError
 from edgepack_runtime.tasks.reading import MOST_TOKENS, START_END
 from edgepack_runtime.tasks.registry import READING, task_by_name
-from edgepack_runtime.tasks.task import Part
+from edgepack_runtime.tasks.task import Part, unlearned, unlearned_score
 from edgepack_runtime.util.spans import Span
 
 TASK = task_by_name(READING)
@@ -109,7 +109,31 @@ def test_what_is_no_answer_is_none(value: object) -> None:
 
 def test_a_constant_answer_is_the_most_frequent_one() -> None:
     truths = [(Span(0, 1, "甲"),), (Span(3, 4, "甲"),), (Span(0, 1, "乙"),), ()]
-    assert TASK.constant_score(truths) == 0.5
-    assert TASK.constant_score([(), ()]) is None
+    assert unlearned_score(TASK, [("", "")] * len(truths), truths) == 0.5
+    assert unlearned_score(TASK, [("", "")] * len([(), ()]), [(), ()]) is None
     assert TASK.error(truths[0], (Span(8, 9, "甲"),)) == 0.0
     assert TASK.error(truths[0], (Span(8, 10, "甲乙"),)) == pytest.approx(1 / 3)
+
+
+@pytest.mark.parametrize(
+    ("question", "text", "sentence"),
+    [
+        ("张三住几号房？", "今天下雨。张三住在12号房。李四也来了。", "张三住在12号房"),
+        ("谁", "没有别的", "没有别的"),
+        ("谁", " ！", ""),
+        ("早餐", "早餐好；早餐差", "早餐好"),
+    ],
+)
+def test_the_rule_takes_the_sentence_that_is_most_like_the_question(question: str, text: str, sentence: str) -> None:
+    found = TASK.rule_answer((question, text))
+    assert ([span.label for span in found or ()] or [""]) == [sentence]
+    assert all(text[span.start : span.end] == span.label for span in found or ())
+
+
+def test_a_model_must_be_better_than_the_rule() -> None:
+    items = [(f"第{n}人住几号房", f"第{n}人来了，住{n}号房。没有别的。") for n in range(40)]
+    truths = [(Span(text.index("住") + 1, text.index("号"), str(n)),) for n, (_, text) in enumerate(items)]
+    same, answers = unlearned(TASK, items, truths, "character_f1", ())
+    assert same is None and answers[3] == TASK.rule_answer(items[3])
+    same, answers = unlearned(TASK, items, [(Span(0, 1, "甲"),)] * 40, "character_f1", ())
+    assert same == (Span(0, 1, "甲"),) and set(answers) == {same}
