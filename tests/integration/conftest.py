@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from tests.integration.warm import warm
+from tests.integration.warm import Warm, warm
 
 from edgepack.data.synthetic.reviews_zh import POSITIVE, generate
 from edgepack_runtime.errors import ExitCode
@@ -112,11 +112,21 @@ def write_rows(folder: Path) -> None:
         (folder / f"{split}.tsv").write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 
+def shared_folder(factory: pytest.TempPathFactory) -> Path:
+    """That of all test processes."""
+    own = factory.getbasetemp()
+    return own.parent if "PYTEST_XDIST_WORKER" in os.environ else own
+
+
+@pytest.fixture(scope="session", autouse=True)
+def deflated(tmp_path_factory: pytest.TempPathFactory) -> None:
+    Warm.deflated = shared_folder(tmp_path_factory) / "deflated"
+    Warm.deflated.mkdir(exist_ok=True)
+
+
 def once(factory: pytest.TempPathFactory, name: str, make: Callable[[Path], Done]) -> tuple[Path, Done]:
     """A folder that one test process fills with `make`, and the command's result. The folder is for all: copy it."""
-    shared = factory.getbasetemp()
-    if "PYTEST_XDIST_WORKER" in os.environ:
-        shared = shared.parent  # that of all test processes
+    shared = shared_folder(factory)
     folder, result = shared / name, shared / f"{name}.json"
     with (shared / f"{name}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
