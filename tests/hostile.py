@@ -18,6 +18,7 @@ import zipfile
 import zlib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -327,10 +328,13 @@ def _cut(raw: bytes) -> Iterator[tuple[str, bytes]]:
     yield "one byte more", raw + b"\0"
 
 
-def cases() -> Iterator[tuple[str, bytes]]:
-    """What each bundle is about, and the bundle. Every one has to be refused."""
+def cases() -> Iterator[tuple[str, Callable[[], bytes]]]:
+    """What each bundle is about, and what makes it. Every one has to be refused.
+
+    None is packed before its test: all processes of a run list the tests of all.
+    """
     for about, name in NAMES.items():
-        yield f"name: {about}", pack(_with(name))
+        yield f"name: {about}", partial(pack, _with(name))
     drafts = {
         "a name that is not UTF-8": _changed("site/词.txt", raw_name=b"site/\xff\xfe\xfd.txt"),
         "names that differ in case": good({"SITE/词.txt": b"x"}),
@@ -438,7 +442,7 @@ def cases() -> Iterator[tuple[str, bytes]]:
         "a folder in place of the signature": good({"manifest.json.sig/x": b"{}"}),
     }
     for about, draft in drafts.items():
-        yield about, pack(draft)
+        yield about, partial(pack, draft)
     whole = _manifest_of(pack(good()))
     texts = {
         "a limit beyond all numbers": whole.replace(b'"gates": {}', b'"gates": {"memory": {"peak_rss_mib": 1e999}}'),
@@ -454,10 +458,9 @@ def cases() -> Iterator[tuple[str, bytes]]:
         "a manifest with more behind": _manifest_of(pack(good())) + b"{}",
     }
     for about, raw in texts.items():
-        yield about, pack(replace(good(), raw_manifest=raw))
-    yield from _cut(pack(good()))
-    yield "nothing", b""
-    yield "another zip", b"PK\5\6" + bytes(18)
+        yield about, partial(pack, replace(good(), raw_manifest=raw))
+    for about, raw in (*_cut(pack(good())), ("nothing", b""), ("another zip", b"PK\5\6" + bytes(18))):
+        yield about, partial(bytes, raw)
 
 
 def mutations(seed: int) -> Iterator[tuple[str, bytes]]:

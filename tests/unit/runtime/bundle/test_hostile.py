@@ -26,7 +26,7 @@ def test_the_generator_also_writes_valid_bundles(draft: hostile.Draft, tmp_path:
 @pytest.mark.parametrize("about", CASES)
 def test_each_hostile_bundle_is_refused_and_leaves_nothing(about: str, tmp_path: Path) -> None:
     bundle, prefix = tmp_path / "case.edgepack", tmp_path / "prefix"
-    bundle.write_bytes(CASES[about])
+    bundle.write_bytes(CASES[about]())
     with pytest.raises(BundleInvalidError) as caught:
         verify.verify_file(bundle)
     assert caught.value.exit_code == ExitCode.BUNDLE_INVALID
@@ -52,7 +52,7 @@ def test_graphs_of_too_many_fields_are_not_walked_to_their_end(tmp_path: Path, m
 @pytest.mark.parametrize("about", ["name: one folder up", "a link", "a model with data elsewhere", "no manifest"])
 def test_hostile_bundles_on_the_command_line(about: str, tmp_path: Path, device: Device) -> None:
     bundle = tmp_path / "case.edgepack"
-    bundle.write_bytes(CASES[about])
+    bundle.write_bytes(CASES[about]())
     for verb in (["verify", bundle], ["install", bundle, "--prefix", tmp_path / "prefix"], ["doctor", bundle]):
         paths = ":".join(path for path in sys.path if path)
         done = device(sys.executable, "-m", "edgepack_runtime", *verb, env={"PYTHONPATH": paths})
