@@ -151,7 +151,7 @@ def test_a_flipped_byte_is_refused_by_name(
     assert project.edgepack("verify", str(damaged)).returncode == 8
 
 
-@pytest.mark.parametrize("metric", ["accuracy", "macro_f1"])
+@pytest.mark.parametrize("metric", [pytest.param("accuracy", marks=pytest.mark.sweep), "macro_f1"])
 def test_a_missed_gate_exits_6_and_delivers_nothing(project: Project, metric: str) -> None:
     """Whatever it judges by, it names the stage, and nothing is trained or exported for it again."""
     asked = RECIPE.replace("min: 0.3", f"metric: {metric}, min: 0.9999")

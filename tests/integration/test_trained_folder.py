@@ -260,7 +260,7 @@ def test_training_rows_fit_a_linear_model_beside_it(labelled: Given, tmp_path: P
     assert report["combined"]["chosen"] == "encoder"
 
 
-@pytest.mark.parametrize("of_torch", [False, True])
+@pytest.mark.parametrize("of_torch", [pytest.param(False, marks=pytest.mark.sweep), True])
 def test_tags_in_any_order(tmp_path: Path, of_torch: bool) -> None:
     given = make(tmp_path, TAGS, per_token=True)
     lines = [

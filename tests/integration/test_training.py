@@ -159,7 +159,7 @@ def test_patience_counts_once_the_model_is_above_the_floor(tmp_path: Path) -> No
     [
         pytest.param(ONE, id="one label"),
         pytest.param(MANY, id="many labels", marks=pytest.mark.sweep),
-        pytest.param(PAIRS, id="pairs"),
+        pytest.param(PAIRS, id="pairs", marks=pytest.mark.sweep),
     ],
 )
 def test_a_training_that_learns_nothing_fails_and_names_settings_that_learn(
