@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import functools
-import importlib.util
-import marshal
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.stubs import STUB
-from tests.unit.runtime.conftest import make_manifest, runnable_members, small_members
+from tests.unit.runtime.conftest import as_bytecode, make_manifest, runnable_members, small_members
 
 from edgepack.bundle.archive import write_bundle
 from edgepack.targets.this_machine import base_python
@@ -201,20 +198,7 @@ def far_members(gate: str = "pass", *, model: bytes = b"", more: dict[str, bytes
     members["edgepack_runtime/gate/runner.py"] = GATE.encode()
     if model:
         members["model/model.onnx"] = b"\x12" + bytes([len(model) % 128 | 128, len(model) // 128]) + model
-    return dict(_as_bytecode(name, data) for name, data in {**members, **(more or {})}.items())
-
-
-@functools.cache
-def _as_bytecode(name: str, data: bytes) -> tuple[str, bytes]:
-    """A module of the runtime as bytecode of this Python, as in a bundle with an interpreter; another member as it is.
-
-    A start compiles 60 modules otherwise, which is four fifths of its time. The .pyc is not compared with a source (PEP
-    552).
-    """
-    if not (name.startswith("edgepack_runtime/") and name.endswith(".py")):
-        return name, data
-    head = importlib.util.MAGIC_NUMBER + (1).to_bytes(4, "little") + importlib.util.source_hash(data)
-    return f"{name}c", head + marshal.dumps(compile(data, name, "exec", dont_inherit=True))
+    return dict(as_bytecode(name, data) for name, data in {**members, **(more or {})}.items())
 
 
 def brief_bundle(path: Path, verdict: str = "pass", **changes: Any) -> Path:

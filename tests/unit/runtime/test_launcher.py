@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from tests.stubs import STUB
 from tests.sweeps import sample
-from tests.unit.runtime.installing import Device
+from tests.unit.runtime.installing import Device, MakeBundle
 
 from edgepack.bundle.archive import write_bundle
 from edgepack.bundle.main_program import main_source
@@ -23,6 +23,12 @@ from edgepack_runtime.bundle.verify import verify_file
 from edgepack_runtime.errors import ExitCode
 
 SWEEP = pytest.mark.sweep
+
+
+@pytest.fixture(scope="module")
+def bundle(make_bundle: MakeBundle) -> Path:
+    """One with the runtime's sources: tests change them, or lay bytecode beside them."""
+    return make_bundle(sources=True)
 
 
 @pytest.fixture(scope="module")

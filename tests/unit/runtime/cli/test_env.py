@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from tests.unit.runtime.installing import Device, silent
+from tests.unit.runtime.installing import Device, MakeBundle, silent
 
 from edgepack_runtime.bundle.verify import verify_folder
 from edgepack_runtime.install.install import install
@@ -19,6 +19,12 @@ import fakelib
 from edgepack_runtime.install import locate
 print(fakelib.WHO, locate.locate_own_release().release.name)
 """
+
+
+@pytest.fixture(scope="module")
+def bundle(make_bundle: MakeBundle) -> Path:
+    """One with the runtime's sources: an import could lay bytecode beside them."""
+    return make_bundle(sources=True)
 
 
 @pytest.fixture(scope="module")

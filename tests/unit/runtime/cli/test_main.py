@@ -334,7 +334,7 @@ def test_a_full_disk_behind_stdout_is_a_plain_error(installed: Prefix, arguments
     assert "Traceback" not in done.stderr
 
 
-@pytest.mark.parametrize("damage", ["model/model.json", "model/vocab.txt", "edgepack_runtime/inference/predictor.py"])
+@pytest.mark.parametrize("damage", ["model/model.json", "model/vocab.txt", "edgepack_runtime/inference/predictor.pyc"])
 def test_predict_reports_a_damaged_release(installed: Prefix, device: Device, tmp_path: Path, damage: str) -> None:
     moved = Prefix(Path(shutil.copytree(installed.root, tmp_path / "moved", symlinks=True)))
     (moved.releases / str(moved.current_id()) / damage).unlink()

@@ -40,7 +40,8 @@ from edgepack_runtime.install.prefix import Prefix
 from edgepack_runtime.install.rollback import rollback
 
 
-def test_a_device_installs_and_updates(bundle: Path, second: Path, prefix: Prefix, device: Device) -> None:
+def test_a_device_installs_and_updates(make_bundle: MakeBundle, prefix: Prefix, device: Device) -> None:
+    bundle, second = (make_bundle(version=f"1.{n}.0", sequence=n, sources=True) for n in (2, 3))
     first = device(sys.executable, bundle, "install", "--prefix", prefix.root, env={"HOME": "/nonexistent"})
     assert first.returncode == 0, first.stderr
     assert f"installed: {id_of(bundle)} is active" in first.stdout

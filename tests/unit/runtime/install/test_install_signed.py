@@ -51,6 +51,12 @@ def altered(bundle: Path, out: Path, path: str, content: bytes, **fields: Any) -
     return out
 
 
+@pytest.fixture(scope="module")
+def bundle(make_bundle: MakeBundle) -> Path:
+    """One with the runtime's sources: tests change them, or lay bytecode beside them."""
+    return make_bundle(sources=True)
+
+
 @pytest.fixture
 def good(small_bundle: Path, keys: tuple[Path, Path], tmp_path: Path) -> Path:
     """The small bundle, signed with the first key."""

@@ -33,6 +33,12 @@ from edgepack_runtime.install.install import install
 from edgepack_runtime.install.prefix import Prefix
 
 
+@pytest.fixture(scope="module")
+def bundle(make_bundle: MakeBundle) -> Path:
+    """One with the runtime's sources: one is changed."""
+    return make_bundle(sources=True)
+
+
 @pytest.fixture
 def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder = tmp_path / "tmp"
