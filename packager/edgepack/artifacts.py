@@ -334,6 +334,7 @@ class DataArtifact(Artifact):
             (`data.lengths.Lengths` computes percentiles).
         multi_label: whether a text may have any number of labels.
         scale: of the numbers of the training rows, if their answers are numbers (`TrainingTask`).
+        rule: the test scores of the task's rule in every metric; empty if it has none (`Task.rule_answer`).
     """
 
     labels: tuple[str, ...]
@@ -343,6 +344,7 @@ class DataArtifact(Artifact):
     task: str = ONE_TEXT
     multi_label: bool = False
     scale: Scale = NO_SCALE
+    rule: dict[str, Score] = field(default_factory=dict)
 
     @property
     def text_task(self) -> Task:

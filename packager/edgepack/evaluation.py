@@ -109,6 +109,15 @@ def every_score(data: DataArtifact, rows: Sequence[Row], answers: Sequence[Answe
     return found
 
 
+def rule_scores(data: DataArtifact) -> dict[str, Score]:
+    """What the rule of the task scores on the test rows, in every metric; empty if it has none."""
+    task = data.text_task
+    if task.rule_answer(("", "")) is None:
+        return {}
+    rows = data.read("test")
+    return every_score(data, rows, [task.rule_answer(row.item) for row in rows])
+
+
 def gains(
     data: DataArtifact, rows: Sequence[Row], before: Sequence[Answer], after: Sequence[Answer]
 ) -> dict[str, Gain]:

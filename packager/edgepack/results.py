@@ -172,11 +172,11 @@ class Build:
 
     @property
     def ledger(self) -> tuple[LedgerRow, ...]:
-        """The ledger, from the float teacher to every target; before it the linear model, if there is one."""
+        """The ledger, from the float teacher to every target; before it what is cheapest, if there is such."""
         gates = (self._gated(item, item.gate) for item in self.target_results if isinstance(item.gate, GateArtifact))
         metric = self.recipe.gates.metric
         linear, chosen = _linear(self.linear, self.combined, metric), _chosen(self.combined, metric)
-        return (*linear, *self._model_rows(self.export), *chosen, *gates)
+        return (*self._rule(), *linear, *self._model_rows(self.export), *chosen, *gates)
 
     def ledger_of(self, item: TargetResult) -> tuple[LedgerRow, ...]:
         """The rows of one target, without other targets and models that do not ship to it."""
@@ -186,11 +186,19 @@ class Build:
             exported = replace(exported, small_model=small, variations=())
         metric = self.recipe.gates.metric
         rows = (
+            *self._rule(),
             *_linear(self.linear, self.combined, metric),
             *self._model_rows(exported),
             *_chosen(self.combined, metric),
         )
         return (*rows, self._gated(item, item.gate)) if isinstance(item.gate, GateArtifact) else rows
+
+    def _rule(self) -> Iterator[LedgerRow]:
+        """The row of the task's rule, which takes no time and no weights."""
+        if self.data is not None and self.data.rule:
+            task = self.data.text_task
+            score = self.data.rule[self.recipe.gates.metric or task.usual_metric]
+            yield LedgerRow("rule", score, note=message(f"note.rule_of_{task.name}"))
 
     def _gated(self, item: TargetResult, gate: GateArtifact) -> LedgerRow:
         """The row of a gated bundle: the verdict, and which model is in it for which reason."""

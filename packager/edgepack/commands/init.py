@@ -30,7 +30,8 @@ if TYPE_CHECKING:
 @click.option("--force", is_flag=True, help="Overwrite existing files, but never DATA.")
 @click.pass_context
 def command(context: click.Context, data: Path, dev: Path | None, test: Path | None, output: Path, force: bool) -> None:
-    """Draft a commented recipe from DATA: texts or pairs with labels or a number, texts with spans, tags or slots.
+    """Draft a commented recipe from DATA: texts or pairs with labels or a number, texts with spans, tags or slots,
+    questions with answers in a text.
 
     DATA is a table (.tsv, .csv, .xlsx as FILE.xlsx#SHEET), JSON (.jsonl, .json), or has a token and its tag on each
     line; exports of doccano and Label Studio, and folders of brat. Separator, encoding, task, columns and labels are

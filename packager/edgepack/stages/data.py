@@ -9,13 +9,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
-from edgepack.artifacts import SPLITS, DataArtifact, Row, Split, split_file
+from edgepack import evaluation
+from edgepack.artifacts import NO_SCALE, SPLITS, DataArtifact, Row, Scale, Split, split_file
 from edgepack.data.sampling import Sampler
 from edgepack.data.splits import Splits, load_splits
 from edgepack.data.unlabelled import TextSet
 from edgepack.progress import SILENT, Progress
 from edgepack.progress import Task as Bar
-from edgepack.recipe.model import HELD_OUT, Data
+from edgepack.recipe.model import HELD_OUT, Columns, Data
 from edgepack.stages import keys
 from edgepack.stages.stage import Context, Input, PlannedRows, Stage
 from edgepack.tasks.registry import scale_of
@@ -79,17 +80,32 @@ class DataStage(Stage[DataArtifact]):
                 untrained = _not_in_train(unlabelled, section.columns.text_task, out)
                 counts["unlabelled"] = write_rows(out / split_file("unlabelled"), _counted(untrained, bar), None)
         progress.line(describe(counts, labels))
-        return DataArtifact(
-            out,
-            labels=labels,
-            rows=counts,
-            # With the file's name, not its path: a project may move.
-            warnings=tuple(replace(item, file=Path(item.file.name)).sentence for item in splits.warnings),
-            token_counts={name: lengths.rows_by_tokens for name, lengths in splits.lengths.items()},
-            task=section.columns.task,
-            multi_label=section.columns.text_task.multi_label,
-            scale=scale_of(section.columns.text_task, _written(out, section.columns.text_task)),
-        )
+        scale = scale_of(section.columns.text_task, _written(out, section.columns.text_task))
+        return written(out, section.columns, labels, counts, splits, scale)
+
+
+def written(
+    out: Path,
+    columns: Columns,
+    labels: tuple[str, ...],
+    counts: Mapping[Split, int],
+    splits: Splits,
+    scale: Scale = NO_SCALE,
+) -> DataArtifact:
+    """The artifact of rows that were written to `out`; `scale` is for those that a network learns."""
+    task = columns.text_task
+    made = DataArtifact(
+        out,
+        labels=labels,
+        rows={split: counts[split] for split in SPLITS if split in counts},
+        # With the file's name, not its path: a project may move.
+        warnings=tuple(replace(item, file=Path(item.file.name)).sentence for item in splits.warnings),
+        token_counts={name: lengths.rows_by_tokens for name, lengths in splits.lengths.items()},
+        task=task.name,
+        multi_label=task.multi_label,
+        scale=scale,
+    )
+    return replace(made, rule=evaluation.rule_scores(made))
 
 
 def describe(counts: Mapping[Split, int], labels: Iterable[str]) -> str:

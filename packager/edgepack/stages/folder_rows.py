@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from edgepack.artifacts import SPLITS, DataArtifact, Split, split_file
+from edgepack.artifacts import DataArtifact, Split, split_file
 from edgepack.data.splits import load_known
 from edgepack.recipe.model import FolderData
 from edgepack.stages import keys
-from edgepack.stages.data import DataStage, describe, write_rows
+from edgepack.stages.data import DataStage, describe, write_rows, written
 from edgepack.stages.stage import Context, Input, Stage
 
 
@@ -39,12 +39,4 @@ class FolderRowsStage(Stage[DataArtifact]):
             name: write_rows(out / split_file(name), rows, columns.answer) for name, rows in splits.rows.items()
         }
         ctx.progress.line(describe(counts, classes))
-        return DataArtifact(
-            out,
-            labels=classes,
-            rows={split: counts[split] for split in SPLITS if split in counts},
-            warnings=tuple(replace(item, file=Path(item.file.name)).sentence for item in splits.warnings),
-            token_counts={name: lengths.rows_by_tokens for name, lengths in splits.lengths.items()},
-            task=columns.task,
-            multi_label=columns.text_task.multi_label,
-        )
+        return written(out, columns, classes, counts, splits)

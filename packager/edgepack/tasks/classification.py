@@ -10,7 +10,7 @@ import numpy as np
 from edgepack import calibration
 from edgepack.artifacts import NO_SCALE, Row, Scale
 from edgepack.calibration import Reliability, ScoreCalibration
-from edgepack.tasks.task import Array, Float
+from edgepack.tasks.task import Array, Encoded, Float
 from edgepack_runtime.stats.metrics import Answer
 from edgepack_runtime.tasks.task import Part, Task
 
@@ -38,6 +38,9 @@ class Classification:
     @staticmethod
     def scale_of(rows: Iterable[Row]) -> Scale:
         return NO_SCALE  # labels have no unit
+
+    def learnt(self, row: Row, windows: Sequence[Encoded], number: int) -> Sequence[Encoded]:
+        return windows
 
     def divergence(self, before: Sequence[Float], after: Sequence[Float]) -> float:
         return calibration.divergence(before, after, multi_label=self.device.multi_label)

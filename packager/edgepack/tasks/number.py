@@ -56,6 +56,9 @@ class Number:
 
         return SquaredLoss()
 
+    def learnt(self, row: Row, windows: Sequence[Encoded], number: int) -> Sequence[Encoded]:
+        return windows
+
     def divergence(self, before: Sequence[Float], after: Sequence[Float]) -> float:
         """The mean squared difference."""
         return float(np.square(np.concatenate(before) - np.concatenate(after)).mean())

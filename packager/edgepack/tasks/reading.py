@@ -62,6 +62,13 @@ class Reading:
         found[found == 0] = UNLABELLED
         return found
 
+    def learnt(self, row: Row, windows: Sequence[Encoded], number: int) -> Sequence[Encoded]:
+        """Those with the answer, and one other: a long text has several times as many without, which teach little."""
+        within = [row.label != () and _tokens(row.label[0], one) is not None for one in windows]
+        others = [one for one, has in zip(windows, within, strict=True) if not has]
+        kept = others[number % len(others)] if others else None
+        return [one for one, has in zip(windows, within, strict=True) if has or one is kept]
+
     def _ends(self, encoded: Encoded) -> Array:
         """0 for tokens that may be the start or the end of an answer, which [CLS] is for none; (T, 2)."""
         outside = np.array([end <= start for start, end in encoded.offsets])  # (T,)

@@ -100,6 +100,9 @@ class TrainingTask(Protocol):
     def unlabelled(self, encoded: Encoded) -> Array:
         """The target of a row without a label."""
 
+    def learnt(self, row: Row, windows: Sequence[Encoded], number: int) -> Sequence[Encoded]:
+        """The windows of the training row `number` that are learnt; the only one of a task without windows."""
+
     def objective(self, targets: Sequence[Array], *, balanced: bool) -> Objective:
         """The loss. `balanced` gives every class of `targets` the same total weight."""
 

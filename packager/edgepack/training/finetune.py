@@ -303,22 +303,28 @@ def examples(
     ranks: Ranks,
 ) -> EncodedRows:
     """The labelled rows; with a teacher, its soft labels, and the unlabelled rows after them."""
-    windows = classifier.windows(rows)
+    windows = _learnt(task, classifier, rows)
     encoded, targets = list(chain.from_iterable(windows)), targets_of(task, rows, windows)
     if teacher is None:
         return EncodedRows(encoded, targets)
     unlabelled = data.read("unlabelled") if "unlabelled" in data.rows else []
-    more = list(chain.from_iterable(classifier.windows(unlabelled)))
+    more = list(chain.from_iterable(_learnt(task, classifier, unlabelled)))
     targets += [task.unlabelled(tokens) for tokens in more]
-    soft = _soft_labels(teacher, [*rows, *unlabelled], [*encoded, *more], progress, ranks)
+    theirs = [*_learnt(task, teacher, rows), *_learnt(task, teacher, unlabelled)]
+    soft = _soft_labels(teacher, list(chain.from_iterable(theirs)), [*encoded, *more], progress, ranks)
     return EncodedRows([*encoded, *more], targets, soft)
 
 
+def _learnt(task: TrainingTask, classifier: Classifier, rows: Sequence[Row]) -> list[Sequence[Encoded]]:
+    """The windows of each row that are learnt, with the tokenizer of a model."""
+    windows = classifier.windows(rows)
+    return [task.learnt(row, several, n) for n, (row, several) in enumerate(zip(rows, windows, strict=True))]
+
+
 def _soft_labels(
-    teacher: Classifier, rows: Sequence[Row], ours: Sequence[Encoded], progress: Progress, ranks: Ranks
+    teacher: Classifier, theirs: Sequence[Encoded], ours: Sequence[Encoded], progress: Progress, ranks: Ranks
 ) -> list[Array]:
     """The teacher's logits on every row, with the teacher's tokenizer. Each rank computes its share of the rows."""
-    theirs = list(chain.from_iterable(teacher.windows(rows)))
     if teacher.task.per_token and [row.offsets for row in theirs] != [row.offsets for row in ours]:
         raise _other_tokens("to learn the label of each token")
     found = list(logits(teacher, ranks.share(theirs), progress, "soft labels"))

@@ -120,7 +120,7 @@ def parse_rows(raw: bytes, name: str, config: ModelConfig) -> List[GoldenRow]:
             raise invalid(where, f"it should hold {_and(keys)}")
         answers: Dict[str, Any] = {}
         for name, value in given.items():
-            answers[fields[name]] = task.parse_answer(value, known, len(row["text"]))
+            answers[fields[name]] = task.parse_answer(value, known, len(row[keys[-1]]))
         if None in answers.values():
             raise invalid(where, "{} should be {}".format(", ".join(given), task.answer_form(sorted(known))))
         rows.append(GoldenRow(**row, **answers))

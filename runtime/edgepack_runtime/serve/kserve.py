@@ -22,6 +22,7 @@ from edgepack_runtime.tasks.task import Prediction
 
 HEADER_LENGTH = "Inference-Header-Content-Length"
 Entry = Dict[str, Any]  # an input or output: its `name`, `datatype` and `shape`, in which -1 is any size
+_FORMATS = {"FP32": "f", "INT64": "q"}  # of `struct`
 _LENGTH = struct.Struct("<I")  # of a text, before its bytes
 _MOST_AXES = 32
 
@@ -215,9 +216,9 @@ def mismatch(tensor: InputTensor) -> HttpError:
 
 
 def _as_bytes(datatype: str, values: Sequence[Any]) -> bytes:
-    """The values of an output, BYTES or FP32, in binary form."""
-    if datatype == "FP32":
-        return struct.pack(f"<{len(values)}f", *values)
+    """The values of an output, BYTES, FP32 or INT64, in binary form."""
+    if datatype in _FORMATS:
+        return struct.pack(f"<{len(values)}{_FORMATS[datatype]}", *values)
     # A lone surrogate, which JSON may contain, is returned as a JSON escape.
     texts = [text.encode("utf-8", "backslashreplace") for text in values]
     return b"".join(_LENGTH.pack(len(text)) + text for text in texts)

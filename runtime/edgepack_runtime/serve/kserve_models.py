@@ -2,7 +2,8 @@
 
 The loaded model reads texts as `BYTES` tensors named `text`, and `text_pair` for pairs, of shape [n] or [n, 1]. It has
 an output over the n texts for each key of an answer: BYTES [n] for a text, and for other JSON values as JSON; FP32 [n]
-for a number; FP32 [n, labels] for a number of each label. A handler's is `answer`, BYTES [n], as JSON.
+for a number, INT64 [n] for a whole one; FP32 [n, labels] for a number of each label. A handler's is `answer`, BYTES
+[n], as JSON.
 
 A handler of JSON values reads `item` BYTES, each a JSON text; one of files reads `file` BYTES, in base64 or binary.
 
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from edgepack_runtime.engine.ort_api import TensorInfo
 
 TEXT_PAIR = "text_pair"
+_DATATYPES: Mapping[Any, str] = {"number": "FP32", "integer": "INT64"}  # of values that are no text and no JSON
 # Product of the other axes of a tensor without elements: a request of a few bytes must not decide about gigabytes.
 _MOST_OF_EMPTY = 1 << 16
 _MOST_OUTPUT_BYTES = 1 << 26  # of all outputs of a graph
@@ -112,12 +114,11 @@ def _outputs(facts: ModelInfo) -> List[Entry]:
 def _entry(output: Output, n_labels: int) -> Entry:
     if output.by_label:
         return {"name": output.name, "datatype": "FP32", "shape": [-1, n_labels]}
-    datatype = "FP32" if output.schema.get("type") == "number" else "BYTES"
-    return {"name": output.name, "datatype": datatype, "shape": [-1]}
+    return {"name": output.name, "datatype": _DATATYPES.get(output.schema.get("type"), "BYTES"), "shape": [-1]}
 
 
 def _is_plain(output: Output) -> bool:
-    return output.schema.get("type") in ("string", "number")
+    return output.schema.get("type") in ("string", *_DATATYPES)
 
 
 def _elements(tensor: InputTensor, most: int) -> List[Any]:

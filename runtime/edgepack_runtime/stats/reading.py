@@ -1,8 +1,8 @@
 """Metrics of answers that are parts of a text: exact match and character F1, as CMRC 2018 defines them.
 
-Both compare texts in small letters, without white space and punctuation, and take the best of several true answers (Cui
-et al., "A Span-Extraction Dataset for Chinese Machine Reading Comprehension", EMNLP 2019). A unit is a character, or a
-run of other letters and digits than Chinese ones. F1 is that of the longest run of units that both texts have. Where
+Both compare texts in small letters without some punctuation, and take the best of several true answers (Cui et al., "A
+Span-Extraction Dataset for Chinese Machine Reading Comprehension", EMNLP 2019, and its evaluation script). A unit is a
+Chinese character, or a word as in the Penn Treebank. F1 is that of the longest run of units that both texts have. Where
 there is no answer, only none is right.
 
 A true answer is a tuple of spans, of which each is right, and () where there is none; a model's has one span at most.
@@ -19,22 +19,31 @@ from edgepack_runtime.stats import mean_scores
 from edgepack_runtime.stats.intervals import Interval
 from edgepack_runtime.stats.metrics import CHARACTER_F1, EXACT_MATCH, READING_METRICS, Pair
 
+_DROPPED = str.maketrans(
+    "", "", "-:_*^/\\~`+=，。：？！“”；’《》·、「」（）－～『』"
+)  # what stands around it is joined
+_MARKS = r"""\[\]{}()<>;@#$%&?!"\u2018\u201c\u2013\u2014"""
 _UNIT = re.compile(
-    r"[\u3400-\u9fff\uf900-\ufaff\U00020000-\U000323af]|[^\W_\u3400-\u9fff\uf900-\ufaff\U00020000-\U000323af]+"
+    rf"[\u4e00-\u9fa5]|[{_MARKS}]|\.\.\.|,(?!\d)|(?:[^\s\u4e00-\u9fa5{_MARKS},]|,(?=\d))+"  # 1,000 is one word
 )
 
 
+def plain(text: str) -> str:
+    """An answer as it is compared: in small letters, without some punctuation."""
+    return text.lower().strip().translate(_DROPPED)
+
+
 def units(text: str) -> Tuple[str, ...]:
-    """The units of an answer: its characters, and its words of other letters; neither white space nor punctuation."""
-    return tuple(_UNIT.findall(text.lower()))
+    """The units of an answer."""
+    return tuple(_UNIT.findall(plain(text)))
 
 
 def exact_match(truth: Any, answer: Any) -> float:
     """1 if the answer is one of the true ones, or both have none; else 0."""
     if not truth or not answer:
         return float(not truth and not answer)
-    found = "".join(units(answer[0].label))
-    return float(any("".join(units(span.label)) == found for span in truth))
+    found = plain(answer[0].label)
+    return float(any(plain(span.label) == found for span in truth))
 
 
 def character_f1(truth: Any, answer: Any) -> float:
@@ -47,10 +56,7 @@ def character_f1(truth: Any, answer: Any) -> float:
 @functools.lru_cache(maxsize=65536)  # gates compare the same answers several times
 def _f1(truth: str, answer: str) -> float:
     wanted, found = units(truth), units(answer)
-    if not wanted or not found:
-        return float(wanted == found)
-    common = _longest_common(wanted, found)
-    return 2 * common / (len(wanted) + len(found))
+    return 2 * _longest_common(wanted, found) / max(1, len(wanted) + len(found))
 
 
 def _longest_common(left: Sequence[str], right: Sequence[str]) -> int:

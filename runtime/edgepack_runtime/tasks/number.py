@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, AbstractSet, Any, Dict, Mapping, NamedTuple, Optional, Sequence, Tuple
+from typing import AbstractSet, Any, Dict, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from edgepack_runtime.stats import metrics
-from edgepack_runtime.stats.metrics import Pair
 from edgepack_runtime.tasks.task import Output, Part, not_finite, rounded
+from edgepack_runtime.tasks.unlabelled import Unlabelled
 from edgepack_runtime.util.texts import Item
-
-if TYPE_CHECKING:
-    from edgepack_runtime.stats.intervals import Interval  # slow to import, and every verb imports the tasks
 
 NUMBER_LABELS = ("value",)  # the only output of a model
 MOST = 1e9  # of a number of a row, on either side of 0: a float holds six decimals of it
@@ -32,17 +29,12 @@ class NumberPrediction(NamedTuple):
         return {"value": rounded(self.value)}
 
 
-class Number:
+class Number(Unlabelled):
     """The only logit; for windows, the mean weighted by their tokens. See `edgepack_runtime.tasks.task.Task`."""
 
     answer_key = "value"
     columns: Mapping[str, str] = {"value": "3.62"}
-    other_columns: Mapping[str, str] = {}
     example = '{"value": 3.62}'
-    multi_label = False
-    labelled = False
-    one_class = False
-    in_cells = True
     least_labels = 1
     per_token = False
     in_second = False
@@ -54,8 +46,11 @@ class Number:
     def __init__(self, name: str, *, pairs: bool) -> None:
         self.name, self.pairs = name, pairs
 
-    def classes(self, labels: Sequence[str]) -> Tuple[str, ...]:
-        return ()
+    @staticmethod
+    def statistics() -> Any:
+        from edgepack_runtime.stats import numbers
+
+        return numbers
 
     def model_labels(self, classes: Sequence[str]) -> Tuple[str, ...]:
         return NUMBER_LABELS
@@ -78,9 +73,6 @@ class Number:
     def settled(self, labels: Sequence[str], wanted: Sequence[float], found: Sequence[float], tolerance: float) -> int:
         return 1  # the logit is the answer, and differs by at most `tolerance`
 
-    def lead(self, logits: Sequence[float]) -> float:
-        return 0.0  # any change of the logit changes the answer
-
     def parse_answer(self, value: Any, known: AbstractSet[str], length: int) -> Optional[float]:
         return float(value) if type(value) in (int, float) and abs(value) <= _MOST_ANSWER else None
 
@@ -92,63 +84,15 @@ class Number:
 
         return number_in(cell)
 
-    def classes_of(self, answer: float) -> Sequence[str]:
-        return ()
-
-    def rule_answer(self, item: Item) -> None:
-        """None: there is no rule."""
-
     def words(self, answer: float, text: Optional[str]) -> str:
         return f"{answer:.4g}"
 
     def error(self, truth: float, answer: float) -> float:
         return abs(truth - answer)
 
-    def probability(self, prediction: Any, truth: float) -> None:
-        """None: a number has none."""
-
     def answer_form(self, known: Sequence[str]) -> str:
         return "numbers"
-
-    def unfit(self, metric: str, n_labels: int) -> Optional[str]:
-        return None if metric in self.metric_names else "use {}".format(" or ".join(self.metric_names))
-
-    def positive(self, metric: str, classes: Sequence[str], truths: Sequence[float]) -> None:
-        """None: there are no classes."""
-
-    def values(self, pairs: Sequence[Pair], classes: Sequence[str]) -> Dict[str, float]:
-        from edgepack_runtime.stats import numbers  # slow to import, and most commands score nothing
-
-        return numbers.values(pairs)
 
     def constant_answer(self, truths: Sequence[float], metric: str, classes: Sequence[str]) -> float:
         """The median, which has the least mean absolute error."""
         return float(sorted(truths)[len(truths) // 2])
-
-    def interval(
-        self,
-        metric: str,
-        truths: Sequence[float],
-        answers: Sequence[float],
-        confidence: float,
-        classes: Sequence[str],
-    ) -> Interval:
-        from edgepack_runtime.stats import numbers
-
-        return numbers.interval(metric, truths, answers, confidence)
-
-    def drop(
-        self,
-        metric: str,
-        truths: Sequence[float],
-        first: Sequence[float],
-        second: Sequence[float],
-        confidence: float,
-        classes: Sequence[str],
-    ) -> Interval:
-        from edgepack_runtime.stats import numbers
-
-        return numbers.drop(metric, truths, first, second, confidence)
-
-    def confusion(self, pairs: Sequence[Pair]) -> None:
-        """None: there are no classes."""

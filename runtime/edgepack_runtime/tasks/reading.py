@@ -5,16 +5,14 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter, deque
-from typing import TYPE_CHECKING, AbstractSet, Any, Deque, Dict, Mapping, NamedTuple, Optional, Sequence, Tuple
+from typing import AbstractSet, Any, Deque, Dict, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from edgepack_runtime.stats import metrics
-from edgepack_runtime.stats.metrics import Answer, Pair
+from edgepack_runtime.stats.metrics import Answer
 from edgepack_runtime.tasks.task import SCORE_SCHEMA, Output, Part, not_finite, rounded
+from edgepack_runtime.tasks.unlabelled import Unlabelled
 from edgepack_runtime.util.spans import Span
 from edgepack_runtime.util.texts import NOTHING, Item
-
-if TYPE_CHECKING:
-    from edgepack_runtime.stats.intervals import Interval  # slow to import, and every verb imports the tasks
 
 START_END = ("start", "end")  # the outputs of a model for each token
 MOST_TOKENS = 128  # of an answer: 99 % of those in CMRC 2018 have at most 78 characters
@@ -44,7 +42,7 @@ class AnswerPrediction(NamedTuple):
         return {"answer": self.text, "start": self.start, "end": self.end, "score": rounded(self.score)}
 
 
-class Reading:
+class Reading(Unlabelled):
     """The most probable span, of the window where it leads most over none. See `edgepack_runtime.tasks.task.Task`.
 
     An answer is a tuple of at most one span, whose label is its text. A true answer may have several, each of which is
@@ -54,13 +52,8 @@ class Reading:
 
     answer_key = "answers"
     columns: Mapping[str, str] = {"answers": '["..."]'}
-    other_columns: Mapping[str, str] = {}
     example = '{"answer": "...", "start": 7, "end": 12, "score": 0.93}'
     pairs = True
-    multi_label = False
-    labelled = False
-    one_class = False
-    in_cells = True
     least_labels = len(START_END)
     per_token = True
     in_second = True
@@ -72,8 +65,11 @@ class Reading:
     def __init__(self, name: str) -> None:
         self.name = name
 
-    def classes(self, labels: Sequence[str]) -> Tuple[str, ...]:
-        return ()
+    @staticmethod
+    def statistics() -> Any:
+        from edgepack_runtime.stats import reading
+
+        return reading
 
     def model_labels(self, classes: Sequence[str]) -> Tuple[str, ...]:
         return START_END
@@ -98,9 +94,6 @@ class Reading:
     def settled(self, labels: Sequence[str], wanted: Sequence[float], found: Sequence[float], tolerance: float) -> int:
         return 0  # of one token: an answer is decided by all of them
 
-    def lead(self, logits: Sequence[float]) -> float:
-        return 0.0
-
     def parse_answer(self, value: Any, known: AbstractSet[str], length: int) -> Optional[Tuple[Span, ...]]:
         if not isinstance(value, list):
             return None
@@ -113,9 +106,6 @@ class Reading:
     def answer_in(self, cell: str) -> Optional[Tuple[Span, ...]]:
         text = cell.strip()
         return (Span(0, len(text), text),) if text else None
-
-    def classes_of(self, answer: Answer) -> Sequence[str]:
-        return ()
 
     def rule_answer(self, item: Item) -> Answer:
         """The sentence with the most of the question's characters, without its full stop; of equal ones the first."""
@@ -136,22 +126,8 @@ class Reading:
 
         return 0.0 if reading.exact_match(truth, answer) else 1 - reading.character_f1(truth, answer)
 
-    def probability(self, prediction: Any, truth: Answer) -> None:
-        """None: it is known of one answer alone."""
-
     def answer_form(self, known: Sequence[str]) -> str:
         return "lists of [start, end, text], characters of the second text"
-
-    def unfit(self, metric: str, n_labels: int) -> Optional[str]:
-        return None if metric in self.metric_names else "use {}".format(" or ".join(self.metric_names))
-
-    def positive(self, metric: str, classes: Sequence[str], truths: Sequence[Answer]) -> None:
-        """None: there are no classes."""
-
-    def values(self, pairs: Sequence[Pair], classes: Sequence[str]) -> Dict[str, float]:
-        from edgepack_runtime.stats import reading
-
-        return reading.values(pairs)
 
     def constant_answer(self, truths: Sequence[Answer], metric: str, classes: Sequence[str]) -> Answer:
         """The best of the most frequent answers, or none."""
@@ -161,34 +137,6 @@ class Reading:
         texts = sorted(counts, key=lambda text: (-counts[text], text))[:_CONSTANTS]
         tried = [(), *((Span(0, len(text), text),) for text in texts)]
         return max(tried, key=lambda answer: sum(reading.scores(metric, truths, [answer] * len(truths))))
-
-    def interval(
-        self,
-        metric: str,
-        truths: Sequence[Answer],
-        answers: Sequence[Answer],
-        confidence: float,
-        classes: Sequence[str],
-    ) -> Interval:
-        from edgepack_runtime.stats import reading
-
-        return reading.interval(metric, truths, answers, confidence)
-
-    def drop(
-        self,
-        metric: str,
-        truths: Sequence[Answer],
-        first: Sequence[Answer],
-        second: Sequence[Answer],
-        confidence: float,
-        classes: Sequence[str],
-    ) -> Interval:
-        from edgepack_runtime.stats import reading
-
-        return reading.drop(metric, truths, first, second, confidence)
-
-    def confusion(self, pairs: Sequence[Pair]) -> None:
-        """None: there are no classes."""
 
 
 class _Best(NamedTuple):
@@ -205,8 +153,8 @@ def _best(part: Part) -> _Best:
     if not math.isfinite(sum(starts) + sum(ends)):
         raise not_finite(part.logits)
     inside = [token for token, (start, end) in enumerate(part.offsets) if end > start]
-    first, last, total = NONE, NONE, starts[NONE] + ends[NONE]
-    none = total
+    first = last = NONE
+    none = starts[NONE] + ends[NONE]
     waiting: Deque[int] = deque()  # starts of the last MOST_TOKENS tokens, by falling logit
     found = -math.inf
     for token in inside:

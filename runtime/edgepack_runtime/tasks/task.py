@@ -124,7 +124,7 @@ class Task(Protocol):
 
         Args:
             known: the classes.
-            length: characters of the text.
+            length: characters of the text; of a pair, of the second.
         """
 
     def answer_of(self, value: Any) -> Answer:

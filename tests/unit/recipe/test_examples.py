@@ -41,12 +41,16 @@ def write_split(file: Path, rows: list[tuple[str, str]], columns: dict[str, str]
     """A table of the kind that the file's name says, with what the columns are for."""
     made = [
         {"text": text, "text_pair": text[::-1], "label": label, "spans": [{"start": 0, "end": 2, "label": label}]}
-        | {"value": len(text), "intent": label, "slots": {}}
+        | {"value": len(text), "intent": label, "slots": {}, "answers": [text[:2][::-1]]}
         for text, label in rows
     ]
-    named = {"text": "text", **({} if {"spans", "value", "intent"} & columns.keys() else {"label": "label"}), **columns}
+    named = {
+        "text": "text",
+        **({} if {"spans", "value", "intent", "answers"} & columns.keys() else {"label": "label"}),
+        **columns,
+    }
     file.parent.mkdir(parents=True, exist_ok=True)
-    if file.suffix == ".jsonl":
+    if file.suffix in (".jsonl", ".json"):
         lines = [json.dumps({name: row[key] for key, name in named.items()}, ensure_ascii=False) for row in made]
     else:
         separator = "\t" if file.suffix == ".tsv" else ","

@@ -29,6 +29,7 @@ from edgepack_runtime.messages.catalogue import TEMPLATES as OF_RUNTIME
 from edgepack_runtime.schema.conditions import Conditions
 from edgepack_runtime.schema.figures import UNITS, quantity
 from edgepack_runtime.stats.metrics import METRICS
+from edgepack_runtime.tasks.registry import TASKS
 
 PROGRAMS = {"python", "numpy", "tokenizers"}  # conditions that have the same name in every language
 ALL = {**OF_RUNTIME, **TEMPLATES}
@@ -50,6 +51,7 @@ def stages(of: Any = Stage) -> Iterator[Any]:
 
 
 # Messages that are looked up by a value, by section.
+RULES = {f"rule_of_{task.name}" for task in TASKS if task.rule_answer(("", "")) is not None}
 BY_VALUE = {
     "verdict": set(get_args(Verdict)),
     "goes": set(get_args(Verdict)) - {NOT_RUN_HERE},  # nothing was measured
@@ -64,7 +66,8 @@ BY_VALUE = {
     "state": set(get_args(State)),
     "say": {"error", "why", "fix"},
     "table": {"gate", "measured", "interval", "limit", "n", "verdict"},
-    "gate": {"recall", "precision", "f1"},
+    "gate": {"recall", "precision", "f1", *RULES},
+    "note": RULES,
     "scored": set(METRICS),
     "done": {name.replace(" ", "_") for name in RESULTS},
     "select": {"fastest", "smallest", "plain_fastest", "plain_smallest"},
@@ -73,7 +76,7 @@ BY_VALUE = {
     "draft": {*Columns.model_fields},
     "trust": {"added", "removed"},
     "stage": {stage.kind.row_of(stage.name) for stage in stages() if issubclass(stage.kind, ModelArtifact)}
-    | {"static graph", *(f"{short} ONNX" for short in SHORT.values()), *get_args(CombineName)} - {"encoder"},
+    | {"rule", "static graph", *(f"{short} ONNX" for short in SHORT.values()), *get_args(CombineName)} - {"encoder"},
 }
 
 

@@ -106,3 +106,11 @@ def test_divergence_is_over_tokens() -> None:
     other = logits.copy()
     other[0, 0, 0] += 3
     assert TASK.divergence([logits], [other]) > 0.1
+
+
+def test_a_row_is_learnt_from_the_windows_with_its_answer_and_one_other() -> None:
+    windows = [encoded((0, 1), (1, 2)), encoded((2, 3), (3, 4), (4, 5)), encoded((3, 4), (4, 5)), encoded((4, 5))]
+    assert TASK.learnt(ROW, windows, 0) == windows[:3]
+    assert TASK.learnt(ROW, windows, 1) == windows[1:]
+    assert TASK.learnt(ROW, windows[1:3], 0) == windows[1:3]
+    assert TASK.learnt(Row("谁", (), "张三在北京"), windows, 2) == [windows[2]]

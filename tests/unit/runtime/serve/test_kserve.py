@@ -19,13 +19,14 @@ from edgepack_runtime.serve.model_info import ModelInfo
 from edgepack_runtime.tasks.labelled_spans import SpanPrediction, SpansPrediction
 from edgepack_runtime.tasks.number import NumberPrediction
 from edgepack_runtime.tasks.one_label import one_label
-from edgepack_runtime.tasks.registry import NUMBER, ONE_TEXT, PAIR, TOKENS
+from edgepack_runtime.tasks.reading import START_END, AnswerPrediction
+from edgepack_runtime.tasks.registry import NUMBER, ONE_TEXT, PAIR, READING, TOKENS
 from edgepack_runtime.tasks.several_labels import several_labels
 
 
 def facts(task: str = ONE_TEXT, *, multi_label: bool = False) -> ModelInfo:
-    labels = {TOKENS: ("O", "B-name", "I-name"), NUMBER: ("value",)}.get(task, ("bad", "good"))
-    item = TEXTS if task == PAIR else TEXT
+    labels = {TOKENS: ("O", "B-name", "I-name"), NUMBER: ("value",), READING: START_END}.get(task, ("bad", "good"))
+    item = TEXTS if task in (PAIR, READING) else TEXT
     return ModelInfo("hotel", "1.2.0", task, labels, multi_label, 16, "int8", "onnxruntime 1.31.1", ("CPU",), 1, item)
 
 
@@ -216,6 +217,21 @@ def test_an_answer_has_binary_outputs_where_that_is_asked_for() -> None:
     found, tail = response(parse({**request, "outputs": outputs}), ONE_LABEL)
     assert found["outputs"][0]["data"] == ["good", "bad"]
     assert len(tail) == 8
+
+
+def test_answers_in_a_text_have_whole_numbers_as_places() -> None:
+    of = facts(READING)
+    predictions = [AnswerPrediction("张三", 3, 5, 0.5), AnswerPrediction("", 0, 0, 0.25)]
+    inputs = [tensor(["谁", "谁"]), tensor(["是不是张三", "没有"], "text_pair")]
+    document, _ = response(parse({"inputs": inputs}, of), predictions, of)
+    found = {one["name"]: (one["datatype"], one["shape"], one["data"]) for one in document["outputs"]}
+    assert found == {
+        "answer": ("BYTES", [2], ["张三", ""]), "start": ("INT64", [2], [3, 0]), "end": ("INT64", [2], [5, 0]),
+        "score": ("FP32", [2], [0.5, 0.25]),
+    }  # fmt: skip
+    asked = {"inputs": inputs, "outputs": [{"name": "end", "parameters": {"binary_data": True}}]}
+    _, raw = response(parse(asked, of), predictions, of)
+    assert raw == struct.pack("<2q", 5, 0)
 
 
 def test_answers_with_several_labels_and_with_spans() -> None:
