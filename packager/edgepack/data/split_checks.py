@@ -215,8 +215,8 @@ def _uniform(split: SplitFacts) -> str | None:
     """The finding if all rows of a split have the same answer; None if they differ."""
     if len(split) and bool((split.answers != split.answers[0]).any()):
         return None
-    if split.task.per_token and split.labels:  # the same place in every text is a matter of the texts
-        return None
+    if split.task.labelled and split.task.per_token and split.labels:
+        return None  # the same places in every text are a matter of the texts
     if len(split.labels) == 1:
         return message("found.same_label", split=split.name, label=shortened(split.labels[0]))
     if split.task.labelled and not split.labels:

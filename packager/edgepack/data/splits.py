@@ -38,6 +38,7 @@ from edgepack.recipe.model import (
 )
 from edgepack.recipe.paths import on_disk
 from edgepack.util.text import counted
+from edgepack_runtime.tasks.reading import NO_ANSWER, OR_NONE
 
 BAR_FROM_BYTES: Final = 8 * 2**20  # smaller files are read within two seconds, and need no bar
 _GENERATORS: Final = {"reviews-zh": reviews_zh.generate}
@@ -220,6 +221,11 @@ def _check_known(facts: SplitFacts, labels: Sequence[str]) -> None:
         facts.log.add("no rows", "error", None, "it has no rows", "give labelled rows")
     known = set(labels)
     lists = f"the model has {listed(labels[:20])}; the rows have {listed(facts.labels[:20])}"
+    if not facts.task.labelled and facts.labels and not known:
+        fix = f"if the model knows that, write `model: {{labels: [{', '.join(OR_NONE)}]}}`"
+        reason = f"{counted(facts.label_rows[NO_ANSWER], 'question')} without an answer, and the model always gives one"
+        facts.log.add("no answer", "warning", facts.label_lines[NO_ANSWER], reason, fix)
+        return
     for label in facts.labels:
         if label not in known:
             reason = f"the label `{label[:60]}` is none of the model's: {lists}"

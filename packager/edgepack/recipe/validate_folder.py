@@ -50,7 +50,7 @@ def _task(recipe: FolderRecipe, found: TrainedFolder) -> TaskName:
 
 def _labels(recipe: FolderRecipe, found: TrainedFolder) -> Any:
     labels = recipe.model.labels
-    if labels is None or not found.is_labelled:
+    if labels is None or found.is_number:
         return found.labels
     if isinstance(labels, str):
         with suppress(OSError, ValueError):
@@ -118,7 +118,13 @@ def check_labels(recipe: FolderRecipe) -> Iterator[Problem]:
         reason = f"{source} has {len(labels)} labels, {listed(labels[:20])}, and the model has {found.outputs}{known}"
         yield where, reason, "write `model.labels` in the order of the outputs"
         return
-    if given and found.labels_from == CONFIG_FILE and found.labels is not None and tuple(labels) != found.labels:
+    if (
+        given
+        and found.is_labelled
+        and found.labels_from == CONFIG_FILE
+        and found.labels is not None
+        and tuple(labels) != found.labels
+    ):
         same = "in another order" if set(labels) == set(found.labels) else "with other names"
         reason = f"it is {listed(labels[:20])}, and `id2label` of config.json is {listed(found.labels[:20])}, {same}"
         yield where, reason, "remove it; or, if the model was trained with these, correct `id2label` in config.json"

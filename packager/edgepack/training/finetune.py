@@ -153,7 +153,7 @@ def _nothing_learnt(job: TrainingJob, data: DataArtifact, run: TrainingRun, resu
     linear = ", or ship the linear model alone: `--set linear=only`" if data.text_task.linear else ""
     return StageFailedError(
         f"{job.name}: it learnt nothing: {run.metric} {result.best_score:.3f} on dev; "
-        f"the same answer to every row has {run.floor:.3f}",
+        f"answers without learning have {run.floor:.3f}",
         why=f"{min(result.epochs, used.epochs):g} of {used.epochs:g} epochs ran ({counted(result.steps, 'step')}), "
         f"learning rate {used.learning_rate:g}, patience {job.training.patience or 'null'}",
         fix=f"try {retry}; it trains from the start. Where the loss is near 0 already, more epochs do not help: give "

@@ -197,7 +197,7 @@ def classes(measured: Measured) -> Optional[Dict[str, Any]]:
         `confusion`: true class -> answered class -> count, null with more than 50 classes or several labels per row.
         None where answers have no classes.
     """
-    if not measured.classes:
+    if not measured.classes or not measured.task.labelled:
         return None
     pairs, task = measured.pairs, measured.task
     tallies = metrics.class_tallies(pairs)

@@ -15,6 +15,8 @@ from edgepack_runtime.util.spans import Span
 from edgepack_runtime.util.texts import NOTHING, Item
 
 START_END = ("start", "end")  # the outputs of a model for each token
+OR_NONE = ("start or none", "end or none")  # of one that knows questions without an answer; START_END always answers
+NO_ANSWER = "none"  # the class of such questions
 MOST_TOKENS = 128  # of an answer: 99 % of those in CMRC 2018 have at most 78 characters
 _CONSTANTS = 20  # frequent answers that are tried as the same answer to every question
 _SENTENCE = re.compile(r"[^\s。！？!?；;][^。！？!?；;\n]*")
@@ -46,8 +48,8 @@ class Reading(Unlabelled):
     """The most probable span, of the window where it leads most over none. See `edgepack_runtime.tasks.task.Task`.
 
     An answer is a tuple of at most one span, whose label is its text. A true answer may have several, each of which is
-    right. A model that has no token for a question without an answer points both ends at [CLS] (Devlin et al., "BERT",
-    2019, section 4.3); so does one that sees a window without the answer.
+    right. For a question without an answer both ends are at [CLS] (Devlin et al., "BERT", 2019, section 4.3), and so
+    they are in a window without the answer. A model that has seen no such question always gives its best span.
     """
 
     answer_key = "answers"
@@ -71,8 +73,14 @@ class Reading(Unlabelled):
 
         return reading
 
+    def classes(self, labels: Sequence[str]) -> Tuple[str, ...]:
+        return (NO_ANSWER,) if tuple(labels) == OR_NONE else ()
+
     def model_labels(self, classes: Sequence[str]) -> Tuple[str, ...]:
-        return START_END
+        return OR_NONE if NO_ANSWER in classes else START_END
+
+    def classes_of(self, answer: Answer) -> Sequence[str]:
+        return () if answer else (NO_ANSWER,)
 
     def label_problem(self, labels: Sequence[str]) -> Optional[str]:
         return None if len(labels) == 2 else f"has {len(labels)} outputs, and an answer has a start and an end"
@@ -87,7 +95,8 @@ class Reading(Unlabelled):
         )
 
     def predict(self, labels: Sequence[str], parts: Sequence[Part], item: Item) -> AnswerPrediction:
-        best = max(map(_best, parts), key=lambda found: found.lead)
+        may_be_none = tuple(labels) == OR_NONE
+        best = max((_best(part, may_be_none) for part in parts), key=lambda found: found.lead)
         start, end = best.place
         return AnswerPrediction(item[1][start:end], start, end, best.score)
 
@@ -147,8 +156,8 @@ class _Best(NamedTuple):
     score: float
 
 
-def _best(part: Part) -> _Best:
-    """The span with the highest sum of its start's and its end's logit, or none."""
+def _best(part: Part, may_be_none: bool) -> _Best:
+    """The span with the highest sum of its start's and its end's logit; or none, as where the window has no text."""
     starts, ends = ([row[side] for row in part.logits] for side in (0, 1))
     if not math.isfinite(sum(starts) + sum(ends)):
         raise not_finite(part.logits)
@@ -165,9 +174,9 @@ def _best(part: Part) -> _Best:
             waiting.popleft()
         if starts[waiting[0]] + ends[token] > found:
             first, last, found = waiting[0], token, starts[waiting[0]] + ends[token]
-    if found <= none:
+    if found <= none and may_be_none:
         first = last = NONE
-    allowed = [NONE, *inside]
+    allowed = [NONE, *inside] if may_be_none or not inside else inside
     score = _probability(starts, first, allowed) * _probability(ends, last, allowed)
     place = (part.offsets[first][0], part.offsets[last][1]) if first != NONE else (0, 0)
     return _Best(found - none, place, score)

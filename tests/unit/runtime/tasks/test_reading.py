@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from edgepack_runtime.errors import StageFailedError
-from edgepack_runtime.tasks.reading import MOST_TOKENS, START_END
+from edgepack_runtime.tasks.reading import MOST_TOKENS, OR_NONE, START_END
 from edgepack_runtime.tasks.registry import READING, task_by_name
 from edgepack_runtime.tasks.task import Part, unlearned, unlearned_score
 from edgepack_runtime.util.spans import Span
@@ -26,7 +26,7 @@ def part(starts: dict[int, float], ends: dict[int, float], offsets: tuple[tuple[
 
 
 def test_the_span_with_the_highest_sum_is_the_answer() -> None:
-    found = TASK.predict(START_END, [part({3: 5.0}, {4: 4.0})], ITEM)
+    found = TASK.predict(OR_NONE, [part({3: 5.0}, {4: 4.0})], ITEM)
     assert found.answer == (Span(0, 2, "张三"),)
     start, end = (math.exp(top) / (math.exp(top) + 4) for top in (5, 4))  # the four other tokens that may be one
     assert found.as_json(with_scores=True) == {
@@ -44,9 +44,22 @@ def test_the_span_with_the_highest_sum_is_the_answer() -> None:
     ],
 )
 def test_there_may_be_no_answer(logits: Part) -> None:
-    found = TASK.predict(START_END, [logits], ITEM)
+    found = TASK.predict(OR_NONE, [logits], ITEM)
     assert found.answer == ()
     assert (found.as_json(with_scores=False)["answer"], found.start, found.end) == ("", 0, 0)  # type: ignore[attr-defined]
+
+
+def test_a_model_that_knows_no_question_without_an_answer_always_gives_one() -> None:
+    none = part({0: 9.0, 3: 1.0}, {0: 9.0, 4: 1.0})
+    assert TASK.predict(OR_NONE, [none], ITEM).answer == ()
+    found = TASK.predict(START_END, [none], ITEM)
+    assert found.answer == (Span(0, 2, "张三"),)
+    assert found.score == pytest.approx((math.e / (math.e + 3)) ** 2)  # type: ignore[attr-defined]
+    assert TASK.predict(START_END, [part({}, {}, ((0, 0), (0, 0)))], ITEM).answer == ()
+    assert (
+        TASK.model_labels(TASK.classes(OR_NONE)) == OR_NONE and TASK.model_labels(TASK.classes(START_END)) == START_END
+    )
+    assert TASK.classes_of(()) == ("none",) and TASK.classes_of(found.answer) == ()
 
 
 def test_an_end_is_never_before_its_start() -> None:
@@ -67,7 +80,7 @@ def test_of_windows_the_one_that_leads_most_over_none_has_the_answer() -> None:
 def test_the_answer_is_that_of_all_pairs_of_tokens(logits: list[tuple[float, float]]) -> None:
     offsets = ((0, 0), *((place, place + 1) for place in range(len(logits) - 2)), (0, 0))
     text = "".join(chr(0x4E00 + place) for place in range(len(logits)))
-    found = TASK.predict(START_END, [Part([list(row) for row in logits], 1, offsets)], ("q", text))
+    found = TASK.predict(OR_NONE, [Part([list(row) for row in logits], 1, offsets)], ("q", text))
     inside = range(1, len(logits) - 1)
     best = max(logits[i][0] + logits[j][1] for i, j in itertools.product(inside, inside) if i <= j)
     if best > logits[0][0] + logits[0][1]:
