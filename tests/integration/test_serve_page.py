@@ -116,6 +116,18 @@ def test_pairs_and_several_labels(tmp_path: Path, shots: Path) -> None:
             assert float(page.wait_for(ANSWERED).partition("\n")[0]) != 0
             assert "a number for two texts" in page.run("return document.querySelector('#facts').innerText")
             page.screenshot(shots / "number.png")
+        reading = write_model_folder(tmp_path / "reading", task="reading")
+        with served("--model", reading) as server:
+            page.open(server.url)
+            page.wait_for(READY)
+            labels = page.run("return [...document.querySelectorAll('form label')].map(one => one.innerText)")
+            assert {"Question", "Text"} <= set(labels)
+            page.type("#first", "很")
+            page.type("#second", "店" * 20 + "好很差店")
+            page.click("#go")
+            assert page.wait_for(ANSWERED).startswith("好很差\n")
+            assert page.run("return document.querySelector('mark').firstChild.data") == "好很差"
+            page.screenshot(shots / "reading.png")
         assert page.complaints() == []
         page.click("#go")  # nobody is there any more
         assert "cannot be reached" in page.wait_for("return document.querySelector('.error')?.innerText")

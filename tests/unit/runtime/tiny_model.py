@@ -21,6 +21,7 @@ from edgepack_runtime.bundle import golden, model_config
 from edgepack_runtime.bundle.manifest import Manifest, TargetFacts, dump
 from edgepack_runtime.bundle.model_config import ModelConfig
 from edgepack_runtime.tasks import registry
+from edgepack_runtime.tasks.reading import START_END
 
 # An editable install is found by a hook and not by sys.path; the processes of a release have only sys.path.
 RUNTIME = Path(golden.__file__).parents[2]
@@ -49,12 +50,14 @@ def write_model_folder(
 ) -> Path:
     """Write `model.onnx`, `vocab.txt` and `model.json`; return `folder`. The vocabulary has no final line end.
 
-    `config` are fields of `ModelConfig`; with `task="token-classification"` the labels are TAGS.
+    `config` are fields of `ModelConfig`; with `task="token-classification"` the labels are TAGS. With `task="reading"`
+    an answer begins at the first 好 of the second text and ends at the first 差 behind it.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    tokens = config.get("task") == registry.TOKENS
+    task = config.get("task")
+    tokens = task in (registry.TOKENS, registry.READING)
     if tokens and labels is LABELS:
-        labels = TAGS
+        labels = TAGS if task == registry.TOKENS else START_END
     (folder / model_config.VOCAB_NAME).write_text("\n".join(vocab), encoding="utf-8")
     fields = {"task": registry.ONE_TEXT, "labels": tuple(labels), "max_length": 16, "precision": "float32", **config}
     (folder / model_config.CONFIG_NAME).write_bytes(model_config.dump(ModelConfig(**fields)))
@@ -82,7 +85,7 @@ def write_onnx(
     With `unpadded` there are no token types, and padding would turn the answer.
     """
     table = np.zeros((len(vocab), n_labels), dtype=np.float32)  # (V, n_labels); the row of [PAD] is zero
-    if tokens:
+    if tokens and n_labels >= len(TAGS):
         for number, token in enumerate(vocab):
             table[number, TAGS.index(TAG_OF.get(token, "O"))] = TAG_LOGIT
     else:

@@ -139,3 +139,20 @@ def test_what_windows_are_not_for(tmp_path: Path) -> None:
 def test_the_logits_are_of_the_text_as_it_is_cut(models: dict[str, Predictor]) -> None:
     text = "好" * 50
     assert models["one, windows"].logits([text]) == models["one"].logits([text])
+
+
+@pytest.mark.parametrize("length", [0, 3, 10, 40, 90])
+def test_an_answer_is_found_wherever_it_is_in_a_long_text(tmp_path: Path, length: int) -> None:
+    """Of at most 16 tokens a window has [CLS], the question and two [SEP]: 11 tokens of a text are left."""
+    folder = write_model_folder(tmp_path / "reading", task="reading")
+    text = "店" * length + "好很差" + "店" * 20
+    for long_texts in ("truncate", "windows"):  # it has them always
+        model = Predictor(folder, long_texts=long_texts)
+        found = model.predict(("很好", text))
+        assert found.as_json(with_scores=False) | {"score": 0} == {
+            "answer": "好很差", "start": length, "end": length + 3, "score": 0,
+        }  # fmt: skip
+        assert list(model.stream([("很好", text)] * 3)) == [found] * 3
+        assert model.predict_batch([("很好", "店"), ("很好", text)])[1] == found
+    with pytest.raises(UsageError, match="windows of 16 tokens, and 2 are read"):
+        Predictor(folder, max_windows=2).predict(("很好", "店" * 90))
