@@ -24,6 +24,8 @@ Record = Mapping[str, Any]
 _FEWEST_LABELS: Final = 2
 EACH: Final = '(if type == "array" then .[] else . end)'  # of jq: the records of one list, or those on lines
 _MOST_NAMED: Final = 8  # lists of an object
+_MOST_COPIED: Final = 2**24  # characters, and so many for each byte of a file:
+_COPIES: Final = 16
 _ROWS: Final = "rows"  # name of the only table of an object
 
 _DOCS: Final = "Tasks: labels or numbers for texts or pairs of texts, labelled spans, intents, answers in a text"
@@ -71,6 +73,7 @@ def records(rows: Rows, file: Path) -> Iterator[tuple[int, Record | RowError]]:
     Raises:
         RowError: the rest makes no sense, or a record is one of a task that is not served.
     """
+    copied = 0  # characters of texts that stand once in the file, and in each row of a question
     for line, read in rows.records():
         if isinstance(read, RowError):
             if read.fatal:
@@ -78,9 +81,21 @@ def records(rows: Rows, file: Path) -> Iterator[tuple[int, Record | RowError]]:
             yield line, read
             continue
         for record in _flat(read):
+            copied += _copied(record, read)
+            if copied > _MOST_COPIED + _COPIES * rows.lines.offset:
+                fix = "give each question with its text on a line, or leave questions out"
+                raise RowError(
+                    line, "has texts with so many questions that their rows would be far larger than the file", fix
+                )
             target = record.get("target")
             refuse_others(line, {**record, **target} if isinstance(target, dict) else record, file)
             yield line, record
+
+
+def _copied(record: Record, read: Record) -> int:
+    """Characters of the text that a question's row has, and the file only once for all."""
+    context = record.get("context")
+    return len(context) if record is not read and isinstance(context, str) else 0
 
 
 def refuse_others(line: int, names: Collection[str], file: Path) -> None:

@@ -176,7 +176,7 @@ def load_known(section: ImportedData, labels: Sequence[str], progress: Progress 
         dropped = rows_to_drop(facts, section.leaks, "keep")
         kept = {name: (~leaked).tolist() for name, (leaked, _) in dropped.items()}
         if "dev" not in facts:
-            kept |= _drawn_dev(len(facts["test"]), section.seed)
+            kept |= _drawn_dev(facts["test"], section.seed)
             log.add("dev rows", *_about_dev(section, kept))
     findings = [finding for split in facts.values() for finding in split.log.findings()]
     if stopping := errors(findings):
@@ -198,10 +198,13 @@ def load_known(section: ImportedData, labels: Sequence[str], progress: Progress 
 _LEAST_DEV_ROWS: Final = 2
 
 
-def _drawn_dev(rows: int, seed: int) -> dict[SplitName, _Kept]:
-    """Which of the test rows become dev, a seeded quarter, and which stay."""
-    draw = Sampler(min(MOST_DEV_ROWS, rows // 4), rows, f"dev/{seed}")
-    drawn = [draw() for _ in range(rows)]
+def _drawn_dev(test: SplitFacts, seed: int) -> dict[SplitName, _Kept]:
+    """Which of the test rows become dev, a seeded quarter, and which stay. Questions on one text stay together."""
+    of_text = test.groups.tolist() if test.task.in_second else list(range(len(test)))
+    texts = list(dict.fromkeys(of_text))
+    draw = Sampler(min(MOST_DEV_ROWS * len(texts) // max(1, len(test)), len(texts) // 4), len(texts), f"dev/{seed}")
+    taken = {text for text in texts if draw()}
+    drawn = [text in taken for text in of_text]
     return {"dev": drawn, "test": [not one for one in drawn]}
 
 

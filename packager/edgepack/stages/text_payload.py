@@ -153,7 +153,7 @@ def make(recipe: BaseRecipe, model: TextModel, data: DataArtifact, scratch: Path
             "example": data.example(from_test_rows=carried),
             "kind": "text classifier",
             "kind_zh": "文本分类器",
-            "ask": """-H 'Content-Type: application/json' -d '{"text": "TEXT"}'""",
+            "ask": f"-H 'Content-Type: application/json' -d '{_ASKED_PAIR if config.takes_pairs else _ASKED}'",
             "several": _SEVERAL.format(name=recipe.name),
             "several_zh": _SEVERAL_ZH.format(name=recipe.name),
             "reads": _READS.format(config.max_length) if cuts else "",
@@ -162,6 +162,8 @@ def make(recipe: BaseRecipe, model: TextModel, data: DataArtifact, scratch: Path
     )
 
 
+_ASKED: Final = '{"text": "TEXT"}'
+_ASKED_PAIR: Final = '{"text": "TEXT", "text_pair": "TEXT"}'
 _SEVERAL: Final = """\
   PREFIX/bin/{name} predict --input texts.txt --output labels.csv
   PREFIX/bin/{name} predict --input table.csv --column NAME --encoding gb18030 --output labels.csv

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final
 
 import numpy as np
 
@@ -16,14 +16,17 @@ from edgepack.recipe.model import Columns, LabelSeparator
 from edgepack.tasks.cells import texts_of
 from edgepack.tasks.task import NO_UNIT, UNLABELLED, Array, Encoded, Float, MakeRow, Objective, Values
 from edgepack.util.text_digests import shortened
-from edgepack_runtime.rows.label_cells import parsed
 from edgepack_runtime.stats.metrics import Answer
+from edgepack_runtime.tasks import reading
 from edgepack_runtime.tasks.reading import NONE
 from edgepack_runtime.tasks.registry import READING, task_by_name
 from edgepack_runtime.tasks.task import Part, Task
 from edgepack_runtime.util.spans import Span
 
 _START, _END = 0, 1  # outputs
+_NEAR: Final = 64  # characters: public data are off by a few where white space was taken out
+_MOST_ANSWERS: Final = 256  # of a question
+_LONGEST: Final = 4096  # characters of an answer
 
 
 class Reading:
@@ -63,8 +66,13 @@ class Reading:
         return found
 
     def learnt(self, row: Row, windows: Sequence[Encoded], number: int) -> Sequence[Encoded]:
-        """Those with the answer, and one other: a long text has several times as many without, which teach little."""
+        """Those with the answer, and one other: a long text has several times as many without, which teach little.
+
+        None if no window has the whole answer: it would be taught that there is none.
+        """
         within = [row.label != () and _tokens(row.label[0], one) is not None for one in windows]
+        if row.label and not any(within):
+            return []
         others = [one for one, has in zip(windows, within, strict=True) if not has]
         kept = others[number % len(others)] if others else None
         return [one for one, has in zip(windows, within, strict=True) if has or one is kept]
@@ -119,18 +127,21 @@ def _row(line: int, values: Values, log: FindingLog) -> Row | None:
 def answers_in(line: int, context: str, value: object, log: FindingLog) -> tuple[Span, ...] | None:
     """The true answers of a cell, the most frequent first; () for a question without one.
 
-    They are texts, or SQuAD's `{"text": ..., "answer_start": ...}`, alone or in a list, or the lists of both. An answer
-    is where it is nearest to its start in the text; the first place if none is given.
+    An answer is where it is nearest to its start in the text; the first place if none is given.
     """
-    found = _listed(value)
+    found = reading.answers_in(value)
     if found is None:
         log.add("answers of another type", "error", line, message("found.answer_type"), message("found.write_answers"))
         return None
+    if len(found) > _MOST_ANSWERS or any(len(text) > _LONGEST for text, _ in found):
+        reason = message("found.many_answers", count=_MOST_ANSWERS, characters=_LONGEST)
+        log.add("too many answers", "error", line, reason, message("found.fewer_answers"))
+        return None
     spans: Counter[Span] = Counter()
-    for text, start in found:
+    for (text, start), times in Counter(found).items():
         place = _nearest(context, text, start)
         if place is not None:
-            spans[Span(place, place + len(text), text)] += 1
+            spans[Span(place, place + len(text), text)] += times
     if found and not spans:
         reason = message("found.answer_not_in_text", answer=shortened(found[0][0]))
         log.add("answers that are not in the text", "error", line, reason, message("found.correct_answer"))
@@ -141,38 +152,17 @@ def answers_in(line: int, context: str, value: object, log: FindingLog) -> tuple
     return tuple(span for span, _ in spans.most_common())
 
 
-def _listed(value: object) -> list[tuple[str, int | None]] | None:
-    """Texts and starts of the answers of a cell; None if it holds something else."""
-    value = parsed(value)
-    if isinstance(value, dict) and isinstance(value.get("text"), list):  # as Hugging Face's data sets write them
-        texts, starts = value["text"], value.get("answer_start") or [None] * len(value["text"])
-        if not isinstance(starts, list) or len(starts) != len(texts):
-            return None
-        value = [{"text": text, "answer_start": start} for text, start in zip(texts, starts, strict=True)]
-    several = value if isinstance(value, list) else [] if value in (None, "") else [value]
-    found = [_answer(item) for item in several]
-    return [one for one in found if one is not None and one[0]] if None not in found else None
-
-
-def _answer(item: object) -> tuple[str, int | None] | None:
-    if isinstance(item, dict):
-        text, start = item.get("text"), next((item[key] for key in ("answer_start", "start") if key in item), None)
-    else:
-        text, start = item, None
-    if isinstance(text, int | float) and not isinstance(text, bool):
-        text = str(text)
-    if not isinstance(text, str) or (start is not None and type(start) is not int):
-        return None
-    lead = len(text) - len(text.lstrip())
-    return text.strip(), None if start is None else start + lead
-
-
 def _nearest(context: str, text: str, start: int | None) -> int | None:
-    """Where `context` has `text`, nearest to `start`; the first place without one; None if nowhere."""
-    if start is None or start < 0:
-        start = 0
-    if context.startswith(text, start):
-        return start
-    before, after = context.rfind(text, 0, start + len(text)), context.find(text, start)
-    places = [place for place in (before, after) if place >= 0]
-    return min(places, key=lambda place: abs(place - start), default=None)
+    """Where `context` has `text`: within `_NEAR` characters of `start` the nearest place, else the first, or nowhere.
+
+    Never searched backwards: in a text of one character that takes the product of both lengths.
+    """
+    if start is not None:
+        first = max(0, start - _NEAR)
+        window, places, at = context[first : start + _NEAR + len(text)], [], -1
+        while (at := window.find(text, at + 1)) >= 0:
+            places.append(first + at)
+        if places:
+            return min(places, key=lambda place: abs(place - start))
+    place = context.find(text)
+    return place if place >= 0 else None

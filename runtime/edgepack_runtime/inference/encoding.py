@@ -80,7 +80,7 @@ class Encoding:
             )
         self._tokenizer, self._config, self._combined = tokenizer, config, combined
         self._max_windows = max_windows
-        self.cut_texts = 0  # single texts that had more than `max_length` tokens, so far
+        self.cut_texts = 0  # single texts that had more than `max_length` tokens, and questions of half of them, so far
         self._lock = threading.Lock()
 
     @property
@@ -165,6 +165,10 @@ class Encoding:
     def _in_pair_windows(self, item: Tuple[str, str]) -> Encoded:
         found = list(self._windows(*item))
         self._limit(len(found))
+        half = self._config.max_length // 2
+        if found[0].n_first == half and len(self.tokenizer.encode([item[0]], half + 1)[0]) > half:
+            with self._lock:
+                self.cut_texts += 1
         rows = [EncodedRow(one.ids, one.n_first) for one in found]
         return Encoded(item, rows, [one.window for one in found], [one.offsets for one in found])
 

@@ -110,6 +110,7 @@ class _Block(Generic[T]):
         self._encoded: List[Union[Encoded, _Failed, None]] = [None] * len(self.items)
         self._found: List[Union[Prediction, _Failed, None]] = [None] * len(self.items)
         self._logits: List[List[Any]] = [[] for _ in self.items]
+        self._missing = [0] * len(self.items)  # rows without logits
         chunks = (places[start : start + _ENCODED_AT_ONCE] for start in range(0, len(places), _ENCODED_AT_ONCE))
         self._jobs: List[Future[None]] = [pool.submit(self._encode, chunk) for chunk in chunks]
 
@@ -122,6 +123,7 @@ class _Block(Generic[T]):
                 if not encoded.rows:  # the linear model answered
                     self._found[place] = self._model.encoding.decide(encoded, ())
                 self._logits[place] = [None] * len(encoded.rows)
+                self._missing[place] = len(encoded.rows)
                 sizes += [(len(row.ids), (place, number)) for number, row in enumerate(encoded.rows)]
         self._jobs = [self._pool.submit(self._answer, batch) for batch in batches(sizes, settings)]
 
@@ -173,8 +175,9 @@ class _Block(Generic[T]):
         """Store the logits of a row; after the last row of an item, decide. Two threads may run rows of one item."""
         parts = self._logits[place]
         with _TAKING:
+            self._missing[place] -= parts[number] is None
             parts[number] = logits
-            if any(part is None for part in parts) or self._found[place] is not None:
+            if self._missing[place] or self._found[place] is not None:
                 return
         self._found[place] = self._model.encoding.decide(self._item(place), parts)
 

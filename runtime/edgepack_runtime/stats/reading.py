@@ -3,7 +3,8 @@
 Both compare texts in small letters without some punctuation, and take the best of several true answers (Cui et al., "A
 Span-Extraction Dataset for Chinese Machine Reading Comprehension", EMNLP 2019, and its evaluation script). A unit is a
 Chinese character, or a word as in the Penn Treebank. F1 is that of the longest run of units that both texts have. Where
-there is no answer, only none is right.
+there is no answer, only none is right. Unlike CMRC's script, signs of numbers count (`-28`, `1/2`, `12:30`), and so
+does what is punctuation alone (`+`).
 
 A true answer is a tuple of spans, of which each is right, and () where there is none; a model's has one span at most.
 The `label` of a span is its text.
@@ -19,9 +20,11 @@ from edgepack_runtime.stats import mean_scores
 from edgepack_runtime.stats.intervals import Interval
 from edgepack_runtime.stats.metrics import CHARACTER_F1, EXACT_MATCH, READING_METRICS, Pair
 
-_DROPPED = str.maketrans(
-    "", "", "-:_*^/\\~`+=，。：？！“”；’《》·、「」（）－～『』"
-)  # what stands around it is joined
+# What stands around these is joined. A sign before a number stays, and what stands between two.
+_DROPPED = re.compile(
+    r"(?<![0-9])[:/~：～]|[:/~：～](?![0-9])|[-+－](?![0-9])|[_*^\\`=，。？！“”；’《》·、「」（）『』]"
+)
+_PRIVATE = 0xF0000  # characters that no text has, of which each is a unit
 _MARKS = r"""\[\]{}()<>;@#$%&?!"\u2018\u201c\u2013\u2014"""
 _UNIT = re.compile(
     rf"[\u4e00-\u9fa5]|[{_MARKS}]|\.\.\.|,(?!\d)|(?:[^\s\u4e00-\u9fa5{_MARKS},]|,(?=\d))+"  # 1,000 is one word
@@ -30,7 +33,8 @@ _UNIT = re.compile(
 
 def plain(text: str) -> str:
     """An answer as it is compared: in small letters, without some punctuation."""
-    return text.lower().strip().translate(_DROPPED)
+    small = text.lower().strip()
+    return _DROPPED.sub("", small) or small
 
 
 def units(text: str) -> Tuple[str, ...]:
@@ -60,14 +64,20 @@ def _f1(truth: str, answer: str) -> float:
 
 
 def _longest_common(left: Sequence[str], right: Sequence[str]) -> int:
-    """The length of the longest run that both have, in len(left) x len(right) steps."""
-    longest, above = 0, [0] * (len(right) + 1)
-    for unit in left:
-        row = [0]
-        for place, other in enumerate(right):
-            row.append(above[place] + 1 if unit == other else 0)
-        longest, above = max(longest, max(row)), row
-    return longest
+    """The length of the longest run that both have, by halving: where there is one of n, there is one of n - 1."""
+    letters: Dict[str, str] = {}
+    first, second = (
+        "".join(letters.setdefault(unit, chr(0xF0000 + len(letters))) for unit in text) for text in (left, right)
+    )
+    low, high = 0, min(len(first), len(second))
+    while low < high:
+        middle = (low + high + 1) // 2
+        runs = {first[at : at + middle] for at in range(len(first) - middle + 1)}
+        if any(second[at : at + middle] in runs for at in range(len(second) - middle + 1)):
+            low = middle
+        else:
+            high = middle - 1
+    return low
 
 
 _SCORES = {EXACT_MATCH: exact_match, CHARACTER_F1: character_f1}

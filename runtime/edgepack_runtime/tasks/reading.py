@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter, deque
-from typing import AbstractSet, Any, Deque, Dict, Mapping, NamedTuple, Optional, Sequence, Tuple
+from typing import AbstractSet, Any, Deque, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from edgepack_runtime.stats import metrics
 from edgepack_runtime.stats.metrics import Answer
@@ -18,7 +18,7 @@ START_END = ("start", "end")  # the outputs of a model for each token
 OR_NONE = ("start or none", "end or none")  # of one that knows questions without an answer; START_END always answers
 NO_ANSWER = "none"  # the class of such questions
 MOST_TOKENS = 128  # of an answer: 99 % of those in CMRC 2018 have at most 78 characters
-_CONSTANTS = 20  # frequent answers that are tried as the same answer to every question
+_CONSTANTS = 5  # frequent answers that are tried as the same answer to every question
 _SENTENCE = re.compile(r"[^\s。！？!?；;][^。！？!?；;\n]*")
 _SAY_NOTHING = frozenset("的是了在，？?、。 ")  # of a question
 NONE = 0  # the token of both ends where there is no answer: [CLS]
@@ -113,8 +113,8 @@ class Reading(Unlabelled):
         return tuple(Span(*span) for span in value)
 
     def answer_in(self, cell: str) -> Optional[Tuple[Span, ...]]:
-        text = cell.strip()
-        return (Span(0, len(text), text),) if text else None
+        found = answers_in(cell)
+        return None if found is None else tuple(Span(0, len(text), text) for text, _ in found)
 
     def rule_answer(self, item: Item) -> Answer:
         """The sentence with the most of the question's characters, without its full stop; of equal ones the first."""
@@ -127,7 +127,8 @@ class Reading(Unlabelled):
         return (Span(start, end, text[start:end]),)
 
     def words(self, answer: Answer, text: Optional[str]) -> str:
-        return " / ".join(dict.fromkeys(span.label for span in answer)) or NOTHING
+        places = (span.label if text is not None else f"{span.start}-{span.end}" for span in answer)
+        return " / ".join(dict.fromkeys(places)) or NOTHING
 
     def error(self, truth: Answer, answer: Answer) -> float:
         """0 if it is right, else what its F1 lacks of 1; punctuation alone is no error."""
@@ -146,6 +147,36 @@ class Reading(Unlabelled):
         texts = sorted(counts, key=lambda text: (-counts[text], text))[:_CONSTANTS]
         tried = [(), *((Span(0, len(text), text),) for text in texts)]
         return max(tried, key=lambda answer: sum(reading.scores(metric, truths, [answer] * len(truths))))
+
+
+def answers_in(value: Any) -> Optional[List[Tuple[str, Optional[int]]]]:
+    """Texts and starts of the answers in a value of JSON or in a cell; none of a cell without one.
+
+    They are texts, or SQuAD's `{"text": ..., "answer_start": ...}`, alone or in a list, or Hugging Face's lists of
+    both. None if the value holds something else.
+    """
+    from edgepack_runtime.rows.label_cells import parsed  # only tables have cells
+
+    value = parsed(value)
+    if isinstance(value, dict) and isinstance(value.get("text"), list):
+        texts, starts = value["text"], value.get("answer_start") or [None] * len(value["text"])
+        if not isinstance(starts, list) or len(starts) != len(texts):
+            return None
+        value = [{"text": text, "answer_start": start} for text, start in zip(texts, starts)]
+    several = value if isinstance(value, list) else [] if value in (None, "") else [value]
+    found = [_answer(item) for item in several]
+    return [one for one in found if one is not None and one[0]] if None not in found else None
+
+
+def _answer(item: Any) -> Optional[Tuple[str, Optional[int]]]:
+    text, start = item, None
+    if isinstance(item, dict):
+        text, start = item.get("text"), next((item[key] for key in ("answer_start", "start") if key in item), None)
+    if isinstance(text, (int, float)) and not isinstance(text, bool):
+        text = str(text)
+    if not isinstance(text, str) or (start is not None and type(start) is not int):
+        return None
+    return text.strip(), None if start is None else start + len(text) - len(text.lstrip())
 
 
 class _Best(NamedTuple):

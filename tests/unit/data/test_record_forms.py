@@ -83,6 +83,16 @@ def test_the_questions_of_squads_form_are_rows_with_their_text(tmp_path: Path) -
         assert log.findings() == ()
 
 
+def test_a_text_with_very_many_questions_is_refused(tmp_path: Path) -> None:
+    """A megabyte would become a terabyte of rows."""
+    questions = [{"question": f"q{n}", "answers": ["x"]} for n in range(20_000)]
+    file = tmp_path / "a.json"
+    file.write_text(json.dumps([{"context": "x" * 100_000, "qas": questions}]), encoding="utf-8")
+    log = FindingLog(file)
+    rows = list(read_rows(file, Columns(text="question", text_pair="context", answers="answers"), log))
+    assert log.ended and 100 < len(rows) < 2_000
+
+
 @pytest.mark.parametrize(
     ("record", "words"),
     [

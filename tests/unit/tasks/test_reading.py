@@ -52,6 +52,8 @@ def test_answers_of_a_cell(value: object, spans: tuple[Span, ...]) -> None:
         [{"answer": "北京"}],
         {"text": ["北京"], "answer_start": [1, 2]},
         [{"text": "北京", "answer_start": "3"}],
+        ["北京"] * 257,
+        ["北京", "x" * 5000],
     ],
 )
 def test_what_is_no_answer_is_an_error(value: object) -> None:
@@ -114,3 +116,14 @@ def test_a_row_is_learnt_from_the_windows_with_its_answer_and_one_other() -> Non
     assert TASK.learnt(ROW, windows, 1) == windows[1:]
     assert TASK.learnt(ROW, windows[1:3], 0) == windows[1:3]
     assert TASK.learnt(Row("谁", (), "张三在北京"), windows, 2) == [windows[2]]
+    far = Row("在哪里？", (Span(0, 5, "张三在北京"),), "张三在北京")
+    assert TASK.learnt(far, windows, 0) == []  # no window has it whole: it is not taught as none
+
+
+def test_an_answer_in_a_text_of_one_character_is_found_at_once() -> None:
+    """Searched backwards, it took two hours."""
+    n = 4_000_000
+    log = FindingLog(Path("a.jsonl"))
+    answers = [{"text": "ab" + "a" * 4000, "answer_start": n - 2000}, {"text": "a" * 4000, "answer_start": n - 4100}]
+    [found] = answers_in(1, "a" * n, answers, log) or ()
+    assert found.start == n - 4100

@@ -29,8 +29,12 @@ def said(*texts: str) -> tuple[Span, ...]:
         (("甲",), (), 0.0, 0.0),
         ((), ("甲",), 0.0, 0.0),
         ((), (), 1.0, 1.0),
-        (("！",), ("？",), 1.0, 0.0),  # nothing but punctuation in both: there is no common unit
-        (("80-95cm",), ("80-95c",), 0.0, 0.0),  # what stood around a dropped mark is one word
+        (("！",), ("？",), 0.0, 0.0),  # what is punctuation alone is compared as it is
+        (("+",), ("-",), 0.0, 0.0),
+        (("-28",), ("28",), 0.0, 0.0),  # a sign tells numbers apart
+        (("1/2", "12:30"), ("12",), 0.0, 0.0),
+        (("温度：28",), ("温度28",), 1.0, 1.0),  # and this is none
+        (("80-95cm",), ("80-95c",), 0.0, 0.0),  # one word
         (("4.9", "4,900元"), ("4,900元",), 1.0, 1.0),
         (("出现在《甲（乙）丙》",), ("甲乙丙",), 0.0, 2 * 3 / 9),
     ],
@@ -68,3 +72,18 @@ def test_another_metric_or_other_rows_are_an_error() -> None:
         reading.scores("mae", ROWS, ROWS)
     with pytest.raises(ValueError, match="1 answers for 2 rows"):
         reading.scores("exact_match", [(), ()], [()])
+
+
+@given(st.text("甲乙ab1", max_size=14), st.text("甲乙ab1", max_size=14))
+def test_the_longest_run_is_that_of_all_runs(first: str, second: str) -> None:
+    left, right = reading.units(first), reading.units(second)
+    runs = {left[i:j] for i in range(len(left)) for j in range(i + 1, len(left) + 1)}
+    longest = max((len(run) for run in runs if run in {right[i : i + len(run)] for i in range(len(right))}), default=0)
+    wanted = 2 * longest / max(1, len(left) + len(right))
+    assert reading.character_f1(said(first), said(second)) == pytest.approx(wanted)
+
+
+def test_long_answers_are_compared_at_once() -> None:
+    """Each unit with each, these took a minute."""
+    texts = ["".join(chr(0x4E00 + (7 * n * n + k) % 5000) for n in range(4_000)) for k in range(6)]
+    assert all(0 <= reading.character_f1(said(one), said(other)) <= 1 for one in texts for other in texts)

@@ -110,7 +110,23 @@ def test_an_answer_comes_back_as_it_was_written() -> None:
     assert set(TASK.parse_answer(value, frozenset(), 4) or ()) == set(answer)
     assert TASK.words(answer, "x") == "张三 / 张"
     assert TASK.parse_answer([], frozenset(), 4) == ()
-    assert TASK.answer_in(" 张三 ") == (Span(0, 2, "张三"),)
+    assert TASK.words(answer, None) == "0-2 / 0-1"  # where texts stay at home
+
+
+@pytest.mark.parametrize(
+    ("cell", "texts"),
+    [
+        (" 张三 ", ("张三",)),
+        ('["张三", "张"]', ("张三", "张")),
+        ('[{"text": "张三", "answer_start": 7}]', ("张三",)),
+        ('{"text": ["张三"], "answer_start": [7]}', ("张三",)),
+        ("[]", ()),
+        ("", ()),
+    ],
+)
+def test_a_cell_has_answers_in_the_forms_of_training(cell: str, texts: tuple[str, ...]) -> None:
+    assert tuple(span.label for span in TASK.answer_in(cell) or ()) == texts
+    assert TASK.answer_in('[{"answer": "张三"}]') is None
 
 
 @pytest.mark.parametrize(

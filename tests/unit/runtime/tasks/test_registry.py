@@ -50,4 +50,4 @@ def test_the_columns_of_a_task_hold_its_answer(task: Task) -> None:
     for shown in (*task.columns.values(), *task.other_columns.values()):
         json.loads(shown)
     if task.in_cells:
-        assert task.answer_in(" 1 ") is not None and task.answer_in("") is None
+        assert task.answer_in(" 1 ") and task.answer_in("") in (None, ())
