@@ -89,7 +89,7 @@ def data_of(rows: Sequence[Row], folder: Path) -> DataArtifact:
     if isinstance(row.label, tuple) and str(row.label[:1]).startswith("('intent="):
         return DataArtifact(folder, ("intent=a", "intent=b", "room"), {}, (), task="intent-slots")
     if rows is ANSWERS:
-        return DataArtifact(folder, (), {}, (), task="reading")
+        return DataArtifact(folder, ("none",), {}, (), task="reading")
     tokens = any(isinstance(item, Span) for item in row.label)
     task: TaskName = "token-classification" if tokens else "text-classification"
     many = not tokens and isinstance(row.label, tuple)

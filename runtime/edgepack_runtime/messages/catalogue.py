@@ -611,8 +611,8 @@ TEMPLATES: Mapping[str, Tuple[str, str]] = {
         "请给出两条：predict TEXT TEXT_PAIR；或在标准输入中每行给出一对，中间用制表符分隔",
     ),
     "predict.one_label": (
-        "--label-column is for models that give one label or a number",
-        "--label-column 用于给出一个标签或一个数值的模型",
+        "--label-column is for models that give one label, a number or an answer in a text",
+        "--label-column 用于给出一个标签、一个数值或文本中答案的模型",
     ),
     "predict.is_file": (
         "note: {file} is a file, and its name is taken for a text; --input {file} answers its rows",
