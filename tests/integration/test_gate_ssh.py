@@ -137,7 +137,7 @@ class Device:
         return ["gate", *words, "--receipts", str(self.folder / "receipts")]
 
     def line(self, *arguments: str | Path) -> list[str]:
-        """For a process of its own, which alone takes longer than most of these gates until they fail."""
+        """For gates in their own process, which alone takes longer than most of these gates until they fail."""
         return [sys.executable, "-m", "edgepack.cli", *self.words(*arguments)]
 
     def gate(self, *arguments: str | Path, target: str | None = None) -> subprocess.CompletedProcess[str]:

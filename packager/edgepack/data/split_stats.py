@@ -9,6 +9,7 @@ import json
 from array import array
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
@@ -85,9 +86,9 @@ class SplitFacts:
                 self.all_labels += len(row.label)
         return True
 
-    @property
+    @cached_property
     def task(self) -> Task:
-        """What the answers of its rows are."""
+        """What the answers of its rows are. Every row asks for it."""
         return self.columns.text_task
 
     def __len__(self) -> int:

@@ -12,7 +12,7 @@ from edgepack.data.sampling import Sampler
 from edgepack.data.splits import load_known
 from edgepack.recipe.model import ImportedData
 from edgepack.stages import keys
-from edgepack.stages.data import DataStage, describe, write_rows, written
+from edgepack.stages.data import DataStage, data_artifact, describe, write_rows
 from edgepack.stages.stage import Context, Input, Stage
 
 
@@ -56,4 +56,4 @@ class ImportedRowsStage(Stage[DataArtifact]):
             scored = (row for row, taken in zip(rows, apart, strict=True) if not taken)
         counts["test"] = write_rows(out / split_file("test"), scored, columns.answer)
         ctx.progress.line(describe(counts, classes))
-        return written(out, columns, classes, counts, splits)
+        return data_artifact(out, columns, classes, counts, splits)

@@ -81,10 +81,10 @@ class DataStage(Stage[DataArtifact]):
                 counts["unlabelled"] = write_rows(out / split_file("unlabelled"), _counted(untrained, bar), None)
         progress.line(describe(counts, labels))
         scale = scale_of(section.columns.text_task, _written(out, section.columns.text_task))
-        return written(out, section.columns, labels, counts, splits, scale)
+        return data_artifact(out, section.columns, labels, counts, splits, scale)
 
 
-def written(
+def data_artifact(
     out: Path,
     columns: Columns,
     labels: tuple[str, ...],

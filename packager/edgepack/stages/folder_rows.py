@@ -10,7 +10,7 @@ from edgepack.artifacts import DataArtifact, Split, split_file
 from edgepack.data.splits import load_known
 from edgepack.recipe.model import FolderData
 from edgepack.stages import keys
-from edgepack.stages.data import DataStage, describe, write_rows, written
+from edgepack.stages.data import DataStage, data_artifact, describe, write_rows
 from edgepack.stages.stage import Context, Input, Stage
 
 
@@ -39,4 +39,4 @@ class FolderRowsStage(Stage[DataArtifact]):
             name: write_rows(out / split_file(name), rows, columns.answer) for name, rows in splits.rows.items()
         }
         ctx.progress.line(describe(counts, classes))
-        return written(out, columns, classes, counts, splits)
+        return data_artifact(out, columns, classes, counts, splits)

@@ -97,11 +97,7 @@ class TokenLoss:
         self._weights = None if weights is None else paddle.to_tensor(weights)
 
     def collate(self, targets: list[Array], tokens: int) -> Array:
-        shape = (len(targets), tokens, *targets[0].shape[1:])  # (B, T), and for soft labels (B, T, C)
-        made = np.full(shape, NO_UNIT if targets[0].ndim == 1 else 0, dtype=targets[0].dtype)
-        for index, row in enumerate(targets):
-            made[index, : len(row)] = row
-        return made
+        return _padded(targets, tokens, NO_UNIT if targets[0].ndim == 1 else 0)  # (B, T), and for soft labels (B, T, C)
 
     def units(self, targets: Any) -> tuple[Any, Any]:
         flat = targets.flatten()  # (B*T,)
@@ -143,11 +139,7 @@ class SpanLoss:
     """
 
     def collate(self, targets: list[Array], tokens: int) -> Array:
-        filler = NO_UNIT if targets[0].dtype.kind == "i" else _NO_TOKEN
-        made = np.full((len(targets), tokens, 2), filler, dtype=targets[0].dtype)
-        for index, row in enumerate(targets):
-            made[index, : len(row)] = row
-        return made
+        return _padded(targets, tokens, NO_UNIT if targets[0].dtype.kind == "i" else _NO_TOKEN)
 
     def units(self, targets: Any) -> tuple[Any, Any]:
         known = (targets.max(axis=1) == 1).astype("float32").flatten()  # (B, 2) -> (2 B,)
@@ -182,6 +174,14 @@ def balanced_weights(targets: Sequence[Array], classes: int) -> Float:
     weights = np.ones(classes)
     weights[occurring] = counts.sum() / (occurring.sum() * counts[occurring])
     return weights.astype(np.float32)
+
+
+def _padded(targets: list[Array], tokens: int, filler: float) -> Array:
+    """Targets of rows (T, ...) as one array (B, `tokens`, ...)."""
+    made = np.full((len(targets), tokens, *targets[0].shape[1:]), filler, dtype=targets[0].dtype)
+    for index, row in enumerate(targets):
+        made[index, : len(row)] = row
+    return made
 
 
 def _cross_entropy(scores: Any, targets: Any, weights: Any | None) -> Any:

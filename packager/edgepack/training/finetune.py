@@ -100,7 +100,7 @@ def finetune(
         checkpoint: folder of the checkpoint of an interrupted training.
 
     Raises:
-        StageFailedError: the model is not better on dev than the same answer to every row.
+        StageFailedError: the model is not better on dev than answers without learning.
     """
     task, rows = task_of_data(data), data.read("train")
     classifier = _create(job, data, rows, out, progress)

@@ -67,7 +67,7 @@ def _longest_common(left: Sequence[str], right: Sequence[str]) -> int:
     """The length of the longest run that both have, by halving: where there is one of n, there is one of n - 1."""
     letters: Dict[str, str] = {}
     first, second = (
-        "".join(letters.setdefault(unit, chr(0xF0000 + len(letters))) for unit in text) for text in (left, right)
+        "".join(letters.setdefault(unit, chr(_PRIVATE + len(letters))) for unit in text) for text in (left, right)
     )
     low, high = 0, min(len(first), len(second))
     while low < high:

@@ -140,10 +140,11 @@ def _highest_probability(logits: Sequence[float]) -> float:
     return 1 / sum(math.exp(value - highest) for value in logits)
 
 
-def parsed_span(value: Any, known: AbstractSet[str], length: int) -> Optional[Span]:
-    """The span in a JSON value, [start, end, label]; None if it is invalid."""
+def parsed_span(value: Any, known: Optional[AbstractSet[str]], length: int) -> Optional[Span]:
+    """The span in a JSON value, [start, end, label]; None if it is invalid. Without `known` labels any text is one."""
     if not isinstance(value, list) or len(value) != 3:
         return None
     start, end, label = value
     numbers = type(start) is int and type(end) is int and 0 <= start < end <= length
-    return Span(start, end, label) if numbers and isinstance(label, str) and label in known else None
+    is_label = isinstance(label, str) and (label in known if known is not None else label != "")
+    return Span(start, end, label) if numbers and is_label else None

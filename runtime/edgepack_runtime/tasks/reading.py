@@ -9,6 +9,7 @@ from typing import AbstractSet, Any, Deque, Dict, List, Mapping, NamedTuple, Opt
 
 from edgepack_runtime.stats import metrics
 from edgepack_runtime.stats.metrics import Answer
+from edgepack_runtime.tasks.labelled_spans import parsed_span
 from edgepack_runtime.tasks.task import SCORE_SCHEMA, Output, Part, not_finite, rounded
 from edgepack_runtime.tasks.unlabelled import Unlabelled
 from edgepack_runtime.util.spans import Span
@@ -106,7 +107,7 @@ class Reading(Unlabelled):
     def parse_answer(self, value: Any, known: AbstractSet[str], length: int) -> Optional[Tuple[Span, ...]]:
         if not isinstance(value, list):
             return None
-        found = [_parsed(item, length) for item in value]
+        found = [parsed_span(item, None, length) for item in value]
         return tuple(sorted(span for span in found if span is not None)) if None not in found else None
 
     def answer_of(self, value: Any) -> Tuple[Span, ...]:
@@ -218,12 +219,3 @@ def _probability(logits: Sequence[float], token: int, allowed: Sequence[int]) ->
     highest = max(logits[place] for place in allowed)
     total = sum(math.exp(logits[place] - highest) for place in allowed)
     return math.exp(logits[token] - highest) / total
-
-
-def _parsed(value: Any, length: int) -> Optional[Span]:
-    """The span in a JSON value, [start, end, text]; None if it is invalid."""
-    if not isinstance(value, list) or len(value) != 3:
-        return None
-    start, end, text = value
-    numbers = type(start) is int and type(end) is int and 0 <= start < end <= length
-    return Span(start, end, text) if numbers and isinstance(text, str) and text else None

@@ -95,7 +95,7 @@ class Task(Protocol):
 
         Args:
             parts: one, or one for each window of a long text, in their order. Where tokens have labels it is one
-                always, in which each token has the logits of its own window.
+                always, in which each token has the logits of the window that it belongs to.
 
         Raises:
             StageFailedError: a logit is not a number.
